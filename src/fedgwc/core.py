@@ -1,0 +1,141 @@
+"""What every algorithm and every engine agree on.
+
+N clients in the federation, n in a cohort, M models, D floats per model, S local steps, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgwc.errors import InputError
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Split = Literal["train", "test"]
+
+SMALLEST_COHORT = 3  # the paper's privacy floor: an average over fewer clients reveals too much of each
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What the clients that answered sent back, one row per client.
+
+    A model is one vector: its parameters first, then its floating-point buffers. `n_params` says where the parameters
+    end (None: there are no buffers), because momentum, cosines and distances must not touch running statistics.
+    """
+
+    clients: Ids  # [n]
+    models: Tensor  # [n, D]
+    losses: Tensor  # [n, S]; S is the longest of the cohort, NaN where a client made fewer steps
+    sizes: Tensor  # [n] training samples
+    n_params: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def of(self, members: Ids) -> Updates:
+        """The rows of those `members` that answered, in the order of the rows."""
+        return self.rows(np.isin(self.clients, members).nonzero()[0])
+
+    def rows(self, rows: Ids) -> Updates:
+        if len(rows) == len(self) and np.array_equal(rows, np.arange(len(self))):
+            return self
+        at = torch.as_tensor(rows)
+        return Updates(self.clients[rows], self.models[at.to(self.models.device)], self.losses[at], self.sizes[at], self.n_params)
+
+    @property
+    def parameters(self) -> Tensor:
+        """[n, n_params]: the models without their buffers."""
+        return self.models[:, : self.n_params]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How models did on clients' data, one row per client asked."""
+
+    clients: Ids  # [n]
+    loss: Floats  # [n] mean cross-entropy
+    correct: Floats  # [n, C] right answers per true class
+    total: Floats  # [n, C] samples per true class
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """Which model serves which client; FedAvg is the case M = 1."""
+
+    models: Tensor  # [M, D]
+    labels: Ids  # [N], the row of `models` that serves each client
+
+
+@dataclass(frozen=True)
+class Rng:
+    """The randomness of one round: a function of (seed, round) and of what it is for, never of what was drawn before.
+
+    So a run resumes without storing a generator, and an algorithm that draws more does not change what another sees.
+    """
+
+    seed: int
+    round: int
+
+    def generator(self, *purpose: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, self.round, *purpose])
+
+    @property
+    def training(self) -> int:
+        """The seed of this round's local training, the same for every algorithm."""
+        return int(np.random.SeedSequence([self.seed, self.round, 2**32 - 1]).generate_state(1, np.uint64)[0] >> 1)
+
+
+class Engine(Protocol):
+    """Where clients train and are evaluated: a simulator on one machine, or real nodes."""
+
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+        """Train each of `clients` from `models[which]`; a client that fails is a missing row."""
+        ...
+
+    def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+        """Score `models[which]` on each client's own data; a client may be asked about several models."""
+        ...
+
+
+State = TypeVar("State")
+
+
+class Algorithm(Protocol[State]):
+    """Hyper-parameters with two pure functions; everything that changes lives in the state.
+
+    An algorithm is a frozen dataclass, so it can be printed, compared, saved and overridden from a recipe.
+    """
+
+    def init(self, model: Tensor, n_clients: int) -> State: ...
+
+    def round(self, state: State, engine: Engine, rng: Rng) -> State: ...
+
+    def clustering(self, state: State) -> Clustering: ...
+
+
+def cohort_size(n_members: int, rate: float) -> int:
+    """How many of `n_members` take part in a round: the rate, rounded half up, but at least 3 where there are 3.
+
+    >>> cohort_size(100, 0.1), cohort_size(25, 0.1), cohort_size(2, 0.1)
+    (10, 3, 2)
+    """
+    return min(n_members, max(int(np.floor(rate * n_members + 0.5)), SMALLEST_COHORT))
+
+
+def sample(members: Ids, size: int, rng: np.random.Generator) -> Ids:
+    """`size` distinct members, sorted: who is in a cohort matters, the order must not."""
+    if size >= len(members):
+        return np.sort(members)
+    return np.sort(rng.choice(members, size, replace=False))
+
+
+def check_rate(rate: float) -> None:
+    if not 0 < rate <= 1:
+        raise InputError(f"rate must be in (0, 1], got {rate}; it is the share of a cluster's clients that train in a round")

@@ -1,0 +1,140 @@
+"""From one pool of samples to a federation: groups of clients, each with its own partition and its own domain."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgwc.core import Floats, Ids
+from fedgwc.data import partitions, shifts
+from fedgwc.data.federation import Federation, Rows
+from fedgwc.errors import InputError
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A data set before it is dealt out."""
+
+    x: Tensor  # [R, ...]
+    y: Tensor  # [R]
+    train: Ids  # rows that may be trained on
+    test: Ids
+    n_classes: int
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    name: str = "pool"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Clients that are alike. `Group(85)` and `Group(15, relabel=1)` make the default federation."""
+
+    clients: int
+    partition: Literal["iid", "dirichlet", "shards"] = "iid"
+    alpha: float = 0.5  # of the Dirichlet partition
+    shards: int = 2  # per client, of the shards partition
+    train_size: int | None = None  # images per client; None: the federation's
+    test_size: int | None = None
+    noise: float = 0.0  # standard deviation, after normalisation
+    blur: float = 0.0  # sigma in pixels
+    rotate: float = 0.0  # degrees
+    relabel: int = 0  # added to each label
+
+    def __post_init__(self) -> None:
+        if self.clients < 1:
+            raise InputError(f"a group needs at least one client, got clients={self.clients}")
+        if self.noise < 0 or self.blur < 0:
+            raise InputError(f"noise and blur must be >= 0, got {self.noise} and {self.blur}; 0 turns them off")
+
+
+def federate(
+    pool: Pool, groups: tuple[Group, ...], train_size: int, test_size: int, seed: int, *, augment: bool = False
+) -> Federation:
+    """Deal `pool` out to the clients of `groups`, in order, without replacement; test sets follow each client's mix."""
+    train, test = _Dealer(pool, pool.train, seed), _Dealer(pool, pool.test, seed + 2**31)
+    truth: list[int] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for g, group in enumerate(groups):
+            mix = train.deal(group, g, group.train_size or train_size, None)
+            test.deal(group, g, group.test_size or test_size, mix)
+            truth += [g] * group.clients
+    notes = tuple(str(w.message) for w in caught)
+    federation = Federation(
+        pool.x,
+        pool.y,
+        Rows.of(train.hands),
+        Rows.of(test.hands),
+        pool.n_classes,
+        np.array(truth, np.int64) if len(groups) > 1 else None,
+        pool.mean,
+        pool.std,
+        augment,
+        pool.name,
+        notes,
+    )
+    return _shifted(federation, groups, seed)
+
+
+class _Dealer:
+    """Hands out rows of one split; what one group took, the next cannot get."""
+
+    def __init__(self, pool: Pool, rows: Ids, seed: int) -> None:
+        self.labels, self.free, self.seed = pool.y.numpy(), rows, seed
+        self.hands: list[Ids] = []
+
+    def deal(self, group: Group, number: int, size: int, mix: Floats | None) -> Floats | None:
+        seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
+        labels = self.labels[self.free]
+        if mix is not None or group.partition == "dirichlet":
+            picked, mix = partitions.dirichlet(labels, group.clients, group.alpha, size, seed, mix)
+        elif group.partition == "shards":
+            picked = partitions.shards(labels, group.clients, group.shards, size, seed)
+            mix = np.stack([np.bincount(labels[p], minlength=int(self.labels.max()) + 1) / size for p in picked])
+        else:
+            picked = partitions.iid(len(labels), group.clients, size, seed)
+        self.hands += [self.free[p] for p in picked]
+        self.free = np.delete(self.free, np.concatenate(picked))
+        return mix
+
+
+def _shifted(federation: Federation, groups: tuple[Group, ...], seed: int) -> Federation:
+    """Each group's rows seen through its own domain. Every row belongs to one client, so the pool itself is rewritten."""
+    if not any(g.noise or g.blur or g.rotate or g.relabel for g in groups):
+        return federation
+    x, y = federation.x.clone(), federation.y.clone()
+    owner = np.repeat(np.arange(len(groups)), [g.clients for g in groups])
+    parts = {g: torch.from_numpy(_rows_of(federation, np.flatnonzero(owner == g))) for g in range(len(groups))}
+    for g, group in enumerate(groups):
+        rows = parts[g]
+        if group.blur:
+            x[rows] = shifts.blurred(x[rows], group.blur)
+        if group.rotate:
+            x[rows] = shifts.rotated(x[rows], group.rotate)
+        if group.relabel:
+            y[rows] = shifts.relabelled(y[rows], group.relabel, federation.n_classes)
+    mean, std = federation.mean, federation.std
+    if any(g.noise for g in groups):  # noise comes after normalisation, so here the pixels turn into floats
+        x, mean, std = normalised(x, mean, std), (), ()
+        for g, group in enumerate(groups):
+            if group.noise:
+                x[parts[g]] = shifts.noisy(x[parts[g]], group.noise, seed + g)
+    return replace(federation, x=x, y=y, mean=mean, std=std)
+
+
+def _rows_of(federation: Federation, clients: Ids) -> Ids:
+    return np.concatenate([federation.rows(split)[k] for split in ("train", "test") for k in clients])
+
+
+def normalised(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    """Floats as a model sees them: bytes scaled to [0, 1], then (x - mean) / std per channel (axis 1)."""
+    out = x.to(torch.float32) / 255 if x.dtype == torch.uint8 else x.to(torch.float32)
+    if mean:
+        shape = (1, len(mean), *(1,) * (x.ndim - 2))
+        out = (out - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
+    return out

@@ -1,0 +1,129 @@
+"""A federation: shared tensors, and for each client which rows of them it trains and tests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgwc.core import Floats, Ids, Split
+from fedgwc.errors import InputError
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Row numbers per client, kept end to end: client k owns `flat[offsets[k]:offsets[k + 1]]`."""
+
+    flat: Ids  # [sum of sizes]
+    offsets: Ids  # [N + 1]
+
+    @classmethod
+    def of(cls, lists: Sequence[NDArray[np.integer]]) -> Rows:
+        sizes = [len(rows) for rows in lists]
+        flat = np.concatenate([np.asarray(rows, np.int64) for rows in lists]) if lists else np.empty(0, np.int64)
+        return cls(flat, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, client: int) -> Ids:
+        return self.flat[self.offsets[client] : self.offsets[client + 1]]
+
+    @property
+    def sizes(self) -> Ids:
+        return np.diff(self.offsets)
+
+    @property
+    def owner(self) -> Ids:
+        """[len(flat)]: the client of each entry."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Clients over shared data. Pixels may stay uint8: they are scaled to [0, 1] and normalised batch by batch."""
+
+    x: Tensor  # [R, ...] uint8 or floating point
+    y: Tensor  # [R] int64
+    train: Rows
+    test: Rows
+    n_classes: int
+    groups: Ids | None = None  # [N] the group each client was built in, where that is known
+    mean: tuple[float, ...] = ()  # per channel; empty: no normalisation
+    std: tuple[float, ...] = ()
+    augment: bool = False  # random crop with padding 4 and flip, on training batches
+    name: str = "federation"
+    notes: tuple[str, ...] = field(default=())  # what building it had to decide
+
+    def __post_init__(self) -> None:
+        if len(self.train) != len(self.test):
+            raise InputError(f"train has {len(self.train)} clients and test has {len(self.test)}; they must be the same clients")
+        if len(self.x) != len(self.y):
+            raise InputError(f"x has {len(self.x)} rows and y has {len(self.y)}; each sample needs one label")
+        if not len(self.train):
+            raise InputError("the federation has no client; give at least one")
+        for split, rows in (("train", self.train), ("test", self.test)):
+            empty = np.flatnonzero(rows.sizes == 0)
+            if len(empty):
+                raise InputError(f"client {empty[0]} has no {split} sample ({len(empty)} such clients); drop or refill them")
+            if len(rows.flat) and (rows.flat.min() < 0 or rows.flat.max() >= len(self.y)):
+                raise InputError(f"{split} rows must be in 0..{len(self.y) - 1}, got {rows.flat.min()}..{rows.flat.max()}")
+        if len(self.y) and (int(self.y.min()) < 0 or int(self.y.max()) >= self.n_classes):
+            raise InputError(f"labels must be in 0..{self.n_classes - 1}, got {int(self.y.min())}..{int(self.y.max())}")
+
+    @property
+    def n_clients(self) -> int:
+        return len(self.train)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        return tuple(self.x.shape[1:])
+
+    def rows(self, split: Split) -> Rows:
+        return self.train if split == "train" else self.test
+
+    def class_counts(self, split: Split = "train") -> Floats:
+        """[N, C]: how many samples of each class each client holds."""
+        rows = self.rows(split)
+        cell = rows.owner * self.n_classes + self.y.numpy()[rows.flat]
+        return np.bincount(cell, minlength=self.n_clients * self.n_classes).reshape(self.n_clients, -1).astype(np.float64)
+
+
+def from_arrays(
+    x: NDArray[np.generic] | Tensor,
+    y: NDArray[np.generic] | Tensor,
+    client: NDArray[np.generic] | Sequence[object],
+    *,
+    test_share: float = 0.2,
+    seed: int = 0,
+    is_test: NDArray[np.bool_] | None = None,
+    n_classes: int | None = None,
+    groups: Ids | None = None,
+) -> Federation:
+    """A federation from plain arrays and a client id per row (any sortable ids; clients are numbered in sorted order).
+
+    Rows marked `is_test` are test data; without that column a seeded share of each client's rows is held out.
+    """
+    x, y = torch.as_tensor(x), torch.as_tensor(y).to(torch.int64)
+    ids, owner = np.unique(np.asarray(client), return_inverse=True)
+    if not len(x) == len(y) == len(owner):
+        raise InputError(f"x, y and client must have one entry per sample, got {len(x)}, {len(y)} and {len(owner)}")
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        raise InputError("x holds NaN or infinite values; clean the data first")
+    if is_test is None:
+        is_test = np.zeros(len(y), bool)
+        for k in range(len(ids)):
+            mine = np.flatnonzero(owner == k)
+            if len(mine) < 2:
+                raise InputError(f"client {ids[k]!r} has {len(mine)} sample; it needs at least 2, one to train and one to test")
+            n_test = min(max(round(test_share * len(mine)), 1), len(mine) - 1)
+            is_test[np.random.default_rng([seed, k]).choice(mine, n_test, replace=False)] = True
+    train = Rows.of([np.flatnonzero((owner == k) & ~is_test) for k in range(len(ids))])
+    test = Rows.of([np.flatnonzero((owner == k) & is_test) for k in range(len(ids))])
+    classes = int(y.max()) + 1 if n_classes is None else n_classes
+    return Federation(x if x.dtype == torch.uint8 else x.to(torch.float32), y, train, test, classes, groups, name="arrays")

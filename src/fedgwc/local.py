@@ -1,0 +1,180 @@
+"""What a client does: some steps of SGD on its own minibatches, from the model it was sent.
+
+A model is one vector here too. `FlatModel` maps the vector to the module's tensors and back; `sgd_step` is one step on
+it, written for one client, so that an engine may call it client by client or stacked under `torch.func.vmap`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.func import functional_call, grad
+
+from fedgwc import random
+from fedgwc.errors import InputError
+
+Step = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Local SGD. Give `steps` (the same for all clients) or `epochs` (as many as each client's data make).
+
+    Minibatches are reshuffled when exhausted and the incomplete last one is dropped. A client with fewer samples than
+    `batch` uses all it has in every step, and the loss of such a step is the mean over those.
+    """
+
+    steps: int | None = None
+    epochs: int | None = None
+    batch: int = 64
+    lr: float = 0.01
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    prox: float = 0.0  # > 0: FedProx, a pull of this strength towards the model that was sent
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.epochs is not None:
+            raise InputError(f"give local steps or epochs, not both; got steps={self.steps} and epochs={self.epochs}")
+        for name in ("steps", "epochs", "batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"local {name} must be at least 1, got {value}")
+        if not 0 < self.lr < float("inf"):
+            raise InputError(f"local lr must be positive and finite, got {self.lr}")
+        if self.weight_decay < 0 or self.prox < 0 or not 0 <= self.momentum < 1:
+            raise InputError(
+                "local weight_decay and prox must be >= 0 and momentum in [0, 1), "
+                f"got {self.weight_decay}, {self.prox} and {self.momentum}"
+            )
+
+    def batch_sizes(self, sizes: Tensor) -> Tensor:
+        """[n]: samples per minibatch of each client."""
+        return sizes.clamp(max=self.batch)
+
+    def step_counts(self, sizes: Tensor) -> Tensor:
+        """[n]: local steps of each client."""
+        if self.steps is not None:
+            return torch.full_like(sizes, self.steps)
+        return (self.epochs or 1) * (sizes // self.batch_sizes(sizes))
+
+
+@dataclass(frozen=True)
+class Minibatches:
+    """Which of its own samples each client uses in each step."""
+
+    places: Tensor  # [n, S, B] numbers in 0..size-1
+    weights: Tensor  # [n, S, B] 1 / (real samples of the step), 0 where padded or past the client's last step
+    steps: Tensor  # [n]
+
+
+def minibatches(local: LocalTraining, sizes: Tensor, keys: Tensor, bounds: tuple[int, int, int] | None = None) -> Minibatches:
+    """All minibatches of a cohort at once. sizes and keys [n]; `bounds` (see `bounds_of`) keeps this free of device reads."""
+    n_steps, n_epochs, longest = bounds or bounds_of(local, sizes)
+    width = local.batch_sizes(sizes)[:, None, None]  # [n, 1, 1]
+    per_epoch = sizes[:, None] // width[:, 0]  # [n, 1]
+    step = torch.arange(n_steps, device=sizes.device)
+    within = torch.arange(min(local.batch, longest), device=sizes.device)
+    shuffled = random.permutations(keys, n_epochs, sizes, longest)  # [n, E, longest]
+    # A padded place repeats a real sample, and its weight is 0.
+    start = (step // per_epoch * longest + step % per_epoch * width[:, 0])[:, :, None]  # [n, S, 1]
+    places = shuffled.flatten(1).gather(1, (start + within.clamp(max=width - 1)).flatten(1)).view(len(sizes), n_steps, -1)
+    steps = local.step_counts(sizes)
+    real = (within < width) & (step < steps[:, None])[:, :, None]
+    return Minibatches(places, real / width, steps)
+
+
+def bounds_of(local: LocalTraining, sizes: Tensor) -> tuple[int, int, int]:
+    """Most steps, most epochs and most samples in a cohort: the shapes that its minibatches need."""
+    n_steps = int(local.step_counts(sizes).max())
+    fewest = int((sizes // local.batch_sizes(sizes)).min())
+    return n_steps, -(-n_steps // fewest), int(sizes.max())
+
+
+class FlatModel:
+    """A classifier as a pure function of one vector: its parameters first, then its floating-point buffers.
+
+    The vector is what travels and what is averaged. Integer buffers stay where they are.
+    """
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> None:
+        self.module = copy.deepcopy(module).to(device=device, dtype=dtype).requires_grad_(False)
+        params, buffers = dict(self.module.named_parameters()), dict(self.module.named_buffers())
+        floats = {k: b for k, b in buffers.items() if b.is_floating_point()}
+        self.integers = {k: b for k, b in buffers.items() if not b.is_floating_point()}
+        self.param_names = tuple(params)
+        self.names = (*params, *floats)
+        self.shapes = [t.shape for t in (*params.values(), *floats.values())]
+        self.lengths = [s.numel() for s in self.shapes]
+        self.n_params = sum(self.lengths[: len(params)])
+        self.size = sum(self.lengths)
+        self.dtype, self.device = dtype, torch.device(device)
+        if not self.n_params:
+            raise InputError(f"{type(module).__name__} has no parameters to train")
+
+    def vector(self) -> Tensor:
+        """[D]: the module's present state."""
+        state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return torch.cat([state[k].reshape(-1) for k in self.names])
+
+    def tensors(self, theta: Tensor) -> dict[str, Tensor]:
+        """Views of theta [D] in the module's own shapes."""
+        pieces = theta.split(self.lengths)
+        return {k: piece.view(shape) for k, piece, shape in zip(self.names, pieces, self.shapes, strict=True)}
+
+    def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
+        """theta under the module's own state names, ready for `load_state_dict`."""
+        module = copy.deepcopy(self.module)
+        module.load_state_dict(self.tensors(theta.to(self.device, self.dtype)), strict=False)
+        return {k: v.detach().clone().contiguous() for k, v in module.state_dict().items()}
+
+    def logits(self, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+        out: Tensor = functional_call(self.module, {**tensors, **self.integers}, (x,))
+        return out
+
+    def loss(
+        self, params: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor, w: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Weighted cross-entropy, and the buffers after the forward pass as one vector."""
+        # BatchNorm writes its buffers in place; clones keep this function pure.
+        state = {k: b.clone() for k, b in {**buffers, **self.integers}.items()}
+        out: Tensor = functional_call(self.module, {**params, **state}, (x,))
+        loss = (F.cross_entropy(out, y, reduction="none") * w).sum()
+        flat = [state[k].reshape(-1) for k in buffers]
+        return loss, torch.cat(flat) if flat else loss.new_empty(0)
+
+
+def sgd_step(model: FlatModel, local: LocalTraining) -> Step:
+    """One step for one client: (theta [D], velocity, anchor [D], x [B, ...], y [B], w [B]) -> (theta, velocity, loss).
+
+    `w` holds the weight of each sample in the loss; if all are 0 the client is done and stays as it is.
+    `velocity` is [n_params] with local momentum and [0] without.
+    """
+
+    def step(theta: Tensor, velocity: Tensor, anchor: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        tensors = model.tensors(theta)
+        params = {k: tensors[k] for k in model.param_names}
+        buffers = {k: t for k, t in tensors.items() if k not in params}
+
+        def objective(p: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            loss, state = model.loss(p, buffers, x, y, w)
+            return loss, (loss, state)
+
+        grads, (loss, state) = grad(objective, has_aux=True)(params)
+        old = theta[: model.n_params]
+        g = torch.cat([grads[k].reshape(-1) for k in model.param_names])
+        if local.weight_decay:
+            g = g + local.weight_decay * old
+        if local.prox:
+            g = g + local.prox * (old - anchor[: model.n_params])
+        if local.momentum:
+            velocity = g = local.momentum * velocity + g
+        new = torch.cat([old - local.lr * g, state])
+        working = w.sum() > 0
+        return torch.where(working, new, theta), velocity, torch.where(working, loss, torch.nan)
+
+    return step

@@ -1,0 +1,1 @@
+"""How good the models are, and how good the clusters are."""

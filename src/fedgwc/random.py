@@ -1,0 +1,52 @@
+"""Random numbers that are a function of what they are for.
+
+A client's minibatches and augmentations depend on (seed, client, counter) alone, so every engine, on every device and in
+any company, draws the same ones; and a whole cohort's draws are one stacked expression that a CUDA graph can replay.
+The mixing function is SplitMix64 (Steele, Lea and Flood, 2014) on int64 with wrap-around.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def _signed(x: int) -> int:
+    return x - (1 << 64) if x >= 1 << 63 else x
+
+
+_GOLDEN, _A, _B = _signed(0x9E3779B97F4A7C15), _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
+
+
+def _fold(z: Tensor, k: int) -> Tensor:
+    return z ^ ((z >> k) & ((1 << (64 - k)) - 1))  # torch shifts int64 arithmetically; the mask makes it logical
+
+
+def mix(z: Tensor) -> Tensor:
+    """A bijection of int64 that looks random."""
+    z = _fold(z + _GOLDEN, 30) * _A
+    return _fold(_fold(z, 27) * _B, 31)
+
+
+def keys(seed: Tensor, clients: Tensor) -> Tensor:
+    """[n]: one key per client and round."""
+    return mix(mix(seed) ^ clients)
+
+
+def draw(key: Tensor, counter: Tensor) -> Tensor:
+    """Random int64 at `counter` of each key's stream; the two broadcast."""
+    return mix(key ^ mix(counter))
+
+
+def integers(key: Tensor, counter: Tensor, n: int) -> Tensor:
+    """Uniform in 0..n-1, for n far below 2^32 (the bias is at most n / 2^32)."""
+    return (((draw(key, counter) >> 32) & 0xFFFFFFFF) * n) >> 32
+
+
+def permutations(key: Tensor, epochs: int, sizes: Tensor, longest: int) -> Tensor:
+    """[n, epochs, longest]: for each client and epoch a shuffle of 0..size-1, then the places past its size."""
+    place = torch.arange(longest, device=key.device)
+    epoch = torch.arange(epochs, device=key.device)[:, None]
+    order = draw(key[:, None, None], (epoch << 32) | place)  # [n, epochs, longest]
+    order = torch.where(place < sizes[:, None, None], order, torch.iinfo(torch.int64).max)
+    return order.argsort(dim=-1, stable=True)
