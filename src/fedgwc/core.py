@@ -71,6 +71,7 @@ class Clustering:
 
     models: Tensor  # [M, D]
     labels: Ids  # [N], the row of `models` that serves each client
+    names: Ids | None = None  # [M], a number that stays with a cluster while rows move; None: the row itself
 
 
 @dataclass(frozen=True)

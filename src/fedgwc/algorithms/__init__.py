@@ -6,6 +6,7 @@ from typing import Any
 
 from fedgwc.aggregate import Aggregator
 from fedgwc.algorithms.fedavg import FedAvg
+from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Algorithm
 
 ALGORITHMS: dict[str, Algorithm[Any]] = {
@@ -13,6 +14,37 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
     "fedavgm": FedAvg(aggregator=Aggregator(momentum=0.9)),
     "fedprox": FedAvg(),
     "fairavg": FedAvg(aggregator=Aggregator(weights="equal")),
+    "fedgwc": FedGWC(),
+    # The text, literally; where it is silent: n_max 5, no smallest group, the mse over the whole matrix.
+    "fedgwc-paper": FedGWC(
+        step="constant",
+        when="mse",
+        score="affinity",
+        assign="kmeans",
+        after_split="keep",
+        min_size=1,
+        sampling="rare-first",
+    ),
+    # The authors' released code, row by row.
+    "fedgwc-release": FedGWC(
+        statistics="weighted",
+        normalise=True,
+        step="cohort",
+        start="1/K^2",
+        when="mse",
+        mse_over="touched",
+        mse_average=True,
+        patience="sweep",
+        failure_resets_mse=True,
+        features="columns",
+        scaled=True,
+        n_max=4,
+        groups_by_cohort=True,
+        strict=True,
+        after_split="keep",
+        min_size=1,
+        cohort="same",
+    ),
 }
 
 # What a preset changes in the clients' own training; a recipe's explicit [local] keys win over these.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +33,7 @@ class EngineSettings:
     device: str = "auto"  # auto | cpu | cuda
     how: Literal["auto", "stacked", "one-by-one"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
+    threads: int = 0  # of PyTorch while clients train; 0: one for stacked small models, else every core
     chunk: int = 0  # most clients stacked at once, to bound the memory of activations; 0: all
     stack_random: bool = False  # stack models with Dropout too; their random draws then depend on the company
     deterministic: bool = False  # on CUDA: only kernels that give the same bits every time
@@ -41,8 +43,8 @@ class EngineSettings:
             raise InputError(f"engine.device must be auto, cpu or cuda, got {self.device!r}")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise InputError("engine.device is cuda, but PyTorch sees no CUDA device here; use auto or cpu")
-        if self.chunk < 0:
-            raise InputError(f"engine.chunk must be >= 0, got {self.chunk}; 0 stacks the whole cohort")
+        if self.chunk < 0 or self.threads < 0:
+            raise InputError(f"engine.chunk and engine.threads must be >= 0, got {self.chunk} and {self.threads}; 0 is automatic")
 
 
 class Simulator:
@@ -62,6 +64,9 @@ class Simulator:
         self.device = torch.device("cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu"))
         self.model = FlatModel(module, DTYPES[self.settings.dtype], self.device)
         self.how = self._choose(module)
+        # The operators of a small stacked model are too short to share: a second thread only waits, and if another
+        # process holds its core, everything waits for it.
+        self.threads = self.settings.threads or (1 if self.how == "stacked" else torch.get_num_threads())
         self.x, self.y = federation.x.to(self.device), federation.y.to(self.device)
         self.flat = torch.from_numpy(federation.train.flat).to(self.device)
         self.offsets = torch.from_numpy(federation.train.offsets)
@@ -89,8 +94,12 @@ class Simulator:
     # Training
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
-        start = models.to(self.device, self.model.dtype)[torch.from_numpy(np.asarray(which))]  # [n, D]
-        ids = torch.from_numpy(np.asarray(clients, np.int64))
+        with _threads(self.threads):
+            return self._train(clients, models, which, seed)
+
+    def _train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+        start = models.to(self.device, self.model.dtype)[torch.from_numpy(np.array(which, np.int64))]  # [n, D]
+        ids = torch.from_numpy(np.array(clients, np.int64))
         sizes = self.sizes[ids]
         keys = random.keys(torch.tensor(seed), ids)
         batches = minibatches(self.local, sizes, keys)
@@ -98,8 +107,10 @@ class Simulator:
         theta = torch.empty_like(start)
         losses = torch.empty(rows.shape[:2], dtype=self.model.dtype, device=self.device)
         self.model.module.train()
-        for part in self._parts(self.local.batch_sizes(sizes)):
-            theta[part], losses[part] = self._train_part(part, start[part], rows[part], batches, keys)
+        widths = self.local.batch_sizes(sizes)
+        for part in self._parts(widths):
+            width = int(widths[part].max())  # no padding beyond what this company needs
+            theta[part], losses[part] = self._train_part(part, start[part], rows[part, :, :width], batches, keys)
         done = losses.cpu()
         ok = self._healthy(theta, done, batches.steps)
         return Updates(np.asarray(clients, np.int64), theta, done, sizes, self.model.n_params).rows(ok)
@@ -117,22 +128,26 @@ class Simulator:
 
     def _train_part(self, part: Tensor, start: Tensor, rows: Tensor, batches: Minibatches, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Some clients' whole local training: start [m, D], rows [m, S, B] -> theta [m, D], losses [m, S]."""
-        if self.how == "stacked":
+        if self.how == "stacked" and not (self._even_batches_only and rows.shape[2] == 1):
             try:
                 return self._run(self._stacked, part, start, rows, batches, keys)
             except (RuntimeError, NotImplementedError, ValueError) as error:
                 log.warning("this model cannot be stacked, so clients run one by one (%s)", str(error).splitlines()[0])
                 self.how = "one-by-one"
-        single = [self._run_single(part[i : i + 1], start[i : i + 1], rows[i : i + 1], batches, keys) for i in range(len(part))]
+        widths = (batches.weights[part, 0] > 0).sum(1)
+        one = [slice(i, i + 1) for i in range(len(part))]
+        single = [self._run_single(part[i], start[i], rows[i, :, : int(widths[i])], batches, keys) for i in one]
         return torch.cat([theta for theta, _ in single]), torch.cat([loss for _, loss in single])
 
     def _run_single(self, part: Tensor, start: Tensor, rows: Tensor, batches: Minibatches, keys: Tensor) -> tuple[Tensor, Tensor]:
-        width = int((batches.weights[part[0], 0] > 0).sum())  # no padding where there is no company
-        if not self._random:
-            return self._run(self._lone_step, part, start, rows[:, :, :width], batches, keys)
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(int(keys[part[0]]))  # Dropout draws from the global generator
-            return self._run(self._lone_step, part, start, rows[:, :, :width], batches, keys)
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else [], enabled=self._random):
+            if self._random:
+                torch.manual_seed(int(keys[part[0]]))  # Dropout draws from the global generator
+            try:
+                return self._run(self._lone_step, part, start, rows, batches, keys)
+            except ValueError as error:  # BatchNorm refuses to learn from a single value
+                log.warning("a client with %d samples per batch cannot train this model: %s", rows.shape[2], error)
+                return torch.full_like(start, torch.nan), start.new_full(rows.shape[:2], torch.nan)
 
     def _lone_step(self, *stacked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         theta, velocity, loss = self._single(*[t[0] for t in stacked])
@@ -179,8 +194,11 @@ class Simulator:
 
     # Evaluation
 
-    @torch.no_grad()
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+        with _threads(self.threads), torch.no_grad():
+            return self._evaluate(clients, models, which, split)
+
+    def _evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split) -> Scores:
         clients, which = np.asarray(clients, np.int64), np.asarray(which, np.int64)
         rows, n_classes = self.federation.rows(split), self.federation.n_classes
         owner = np.repeat(np.arange(len(clients)), rows.sizes[clients])  # which row of the answer a sample counts for
@@ -196,14 +214,24 @@ class Simulator:
                 logits = self.model.logits(tensors, self.inputs(at))
                 loss[piece] = F.cross_entropy(logits, self.y[at], reduction="none").cpu().numpy()
                 right[piece] = (logits.argmax(1) == self.y[at]).cpu().numpy()
-        cell = owner * n_classes + y
+        cell = owner * n_classes + y  # (row, true class) as one number
         total = np.bincount(cell, minlength=len(clients) * n_classes).reshape(len(clients), n_classes)
-        correct = np.bincount(cell, right, len(clients) * n_classes).reshape(len(clients), n_classes)
+        correct = np.bincount(cell, weights=right, minlength=total.size).reshape(total.shape).astype(np.float64)
         mean = np.bincount(owner, loss, len(clients)) / total.sum(1)
         return Scores(clients, mean, correct, total.astype(np.float64))
 
     def _evaluation_batch(self) -> int:
         return max(64, 2**23 // max(1, int(self.x[0].numel())))
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _has_dropout(module: nn.Module) -> bool:

@@ -1,0 +1,5 @@
+"""`python -m fedgwc`."""
+
+from fedgwc.cli import main
+
+main()

@@ -1,0 +1,286 @@
+"""FedGWC (Licciardi, Leo, Fani, Caputo and Ciccone, ICML 2025): one model per group of clients whose losses behave alike.
+
+Every cluster trains like FedAvg does. On the side it watches the losses its clients report anyway: a client whose loss lies
+near its cohort's mean gets a high reward, and the interaction matrix P keeps, for every pair sampled together, the mean
+reward of the first. When P has settled, clients that are perceived alike are grouped, and each group goes on as a cluster
+of its own. Every place where the paper and its authors' release differ, or stay silent, is a setting here;
+docs/algorithms/fedgwc.md says what each one does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgwc.aggregate import Aggregator, Server
+from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
+from fedgwc.errors import InputError
+from fedgwc.interactions import Features, Score, fedgw_cluster, gaussian_rewards, update_interactions, update_weights
+from fedgwc.spectral import Assign
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """K clients that share a model, and what is known of how they get along."""
+
+    id: int
+    parent: int | None
+    born: int  # the round after which it came to be
+    members: Ids  # [K]
+    server: Server
+    P: Floats  # [K, K] interaction matrix
+    visits: Ids  # [K, K] how often each pair was sampled together; the diagonal counts clients
+    gamma: Floats  # [K] Gaussian weights
+    gamma2: Floats  # [K] the same running mean of squared rewards, for the interval of gamma
+    mse: float = 1.0  # of consecutive P
+    calm: int = 0  # rounds in a row with mse < eps
+    attempts: int = 0  # to split
+    ripe: int = 0  # pairs that have been seen as often as the next attempt asks
+    scores: dict[int, float] = field(default_factory=dict)  # Davies-Bouldin by number of groups, of the split that made it
+
+
+@dataclass(frozen=True)
+class Split:
+    """A cluster that is no more."""
+
+    id: int
+    parent: int | None
+    born: int
+    ended: int
+    members: Ids  # [K]
+    labels: Ids  # [K] which child each went to
+    scores: dict[int, float]  # that made this cluster
+    P: Floats | None = None  # [K, K] at the split; kept for the one round in which it is news
+
+
+@dataclass(frozen=True)
+class FedGWCState:
+    clusters: tuple[Cluster, ...]  # the leaves of the tree
+    splits: tuple[Split, ...]  # its inner nodes
+    sampled: Ids  # [N] rounds each client took part in
+    n_born: int = 1
+
+
+@dataclass(frozen=True)
+class FedGWC:
+    """Algorithm 2. The defaults are the preset `fedgwc`; see ALGORITHMS for `fedgwc-paper` and `fedgwc-release`."""
+
+    rate: float = 0.1  # share of each cluster that trains in a round (at least 3 clients)
+    aggregator: Aggregator = field(default_factory=Aggregator)
+    beta: float = 0.5  # spread of the RBF kernel
+    n_max: int = 5  # most groups a cluster may split into at once
+    min_size: int = 5  # smallest group; 3 / rate keeps the total cohort constant, and then finds no smaller group
+    # Rewards
+    statistics: Literal["plain", "weighted"] = "plain"  # of the cohort's losses: plain, or by sample counts
+    loss_samples: int = 0  # > 0: statistics of so many normal draws instead
+    normalise: bool = False  # divide rewards by their sum over the cohort
+    # Interactions
+    step: Literal["1/n", "constant", "cohort"] = "1/n"  # 1/visits of the pair; alpha; cohort size / cluster size
+    alpha: float = 0.1  # of step "constant"
+    start: Literal["zero", "1/K^2"] = "zero"  # entries of a fresh P
+    # When to try a split
+    when: Literal["visits", "mse"] = "visits"
+    visits: int = 10  # when the median pair was seen so often, then 2, 4, 8, ... times that
+    eps: float = 1e-5  # when the mse of P is below
+    mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
+    mse_average: bool = False  # an exponential average of that over rounds
+    patience: Literal["none", "sweep"] = "none"  # "sweep": below eps for cluster size / cohort size rounds in a row
+    failure_resets_mse: bool = False
+    # How to split
+    features: Features = "rows"
+    scaled: bool = False
+    score: Score = "embedding"
+    assign: Assign = "cluster_qr"
+    groups_by_cohort: bool = False  # at most cluster size / cohort size groups
+    strict: bool = False  # Davies-Bouldin below 1, not at most 1
+    after_split: Literal["reset", "keep"] = "reset"  # the children's P
+    # Sampling
+    cohort: Literal["rate", "same"] = "rate"  # "same": every cluster samples as many as the whole federation would
+    sampling: Literal["uniform", "rare-first"] = "uniform"  # rare-first: weights softmax(min count - count)
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate)
+        if not (self.beta > 0 and self.eps > 0 and 0 < self.alpha <= 1):
+            raise InputError(f"beta and eps must be positive and alpha in (0, 1], got {self.beta}, {self.eps} and {self.alpha}")
+        if self.n_max < 2 or self.min_size < 1 or self.visits < 1 or self.loss_samples < 0:
+            raise InputError(
+                f"n_max must be >= 2, min_size and visits >= 1 and loss_samples >= 0, "
+                f"got {self.n_max}, {self.min_size}, {self.visits} and {self.loss_samples}"
+            )
+
+    def init(self, model: Tensor, n_clients: int) -> FedGWCState:
+        root = self._cluster(0, None, 0, np.arange(n_clients), Server(model), {})
+        return FedGWCState((root,), (), np.zeros(n_clients, np.int64))
+
+    def round(self, state: FedGWCState, engine: Engine, rng: Rng) -> FedGWCState:
+        cohorts = [self._sample(c, state, rng.generator(c.id)) for c in state.clusters]
+        which = np.repeat(np.arange(len(cohorts)), [len(c) for c in cohorts])
+        models = torch.stack([c.server.theta for c in state.clusters])
+        updates = engine.train(np.concatenate(cohorts), models, which, rng.training)
+        sampled = state.sampled.copy()
+        sampled[updates.clients] += 1
+
+        leaves: list[Cluster] = []
+        splits = [replace(s, P=None) for s in state.splits]
+        n_born = state.n_born
+        for cluster in state.clusters:
+            cluster = self.learn(cluster, updates.of(cluster.members), rng)
+            cluster, labels, scores = self.attempt(cluster, len(sampled), rng.seed)
+            if labels is None:
+                leaves.append(cluster)
+                continue
+            children = self._children(cluster, labels, scores, n_born, rng.round)
+            n_born += len(children)
+            leaves += children
+            c = cluster
+            splits.append(Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.P))
+        return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born)
+
+    def clustering(self, state: FedGWCState) -> Clustering:
+        labels = np.empty(len(state.sampled), np.int64)
+        for i, c in enumerate(state.clusters):
+            labels[c.members] = i
+        models = torch.stack([c.server.theta for c in state.clusters])
+        return Clustering(models, labels, np.array([c.id for c in state.clusters], np.int64))
+
+    # The steps of a round, in order
+
+    def _sample(self, cluster: Cluster, state: FedGWCState, rng: np.random.Generator) -> Ids:
+        size = self._cohort_size(len(cluster.members), len(state.sampled))
+        if self.sampling == "uniform" or size == len(cluster.members):
+            return sample(cluster.members, size, rng)
+        seen = state.sampled[cluster.members]
+        weights = np.exp((seen.min() - seen).astype(np.float64))
+        weights = np.maximum(weights / weights.sum(), 1e-12)  # nobody is impossible
+        return np.sort(rng.choice(cluster.members, size, replace=False, p=weights / weights.sum()))
+
+    def _cohort_size(self, n_members: int, n_clients: int) -> int:
+        return min(n_members, cohort_size(n_clients if self.cohort == "same" else n_members, self.rate))
+
+    def learn(self, cluster: Cluster, updates: Updates, rng: Rng) -> Cluster:
+        """The model, the weights and P after one cohort. Fewer than 3 answers say nothing about interactions."""
+        cluster = replace(cluster, server=self.aggregator.step(cluster.server, updates))
+        if len(updates) < 3:
+            return cluster
+        sizes = updates.sizes.numpy() if self.statistics == "weighted" else None
+        draws = rng.generator(cluster.id, 1) if self.loss_samples else None
+        losses = updates.losses.numpy()
+        rewards = gaussian_rewards(losses, sizes=sizes, normalise=self.normalise, samples=self.loss_samples, rng=draws)
+        return self.interact(cluster, updates.clients, rewards)
+
+    def interact(self, cluster: Cluster, clients: Ids, rewards: Floats) -> Cluster:
+        """Eq. 2 and Eq. 3 for the members that were sampled."""
+        at = np.searchsorted(cluster.members, clients)
+        pairs = np.ix_(at, at)
+        visits = cluster.visits.copy()
+        visits[pairs] += 1
+        alpha = self._steps(visits[pairs], len(cluster.members))  # [n, n]
+        P = update_interactions(cluster.P, at, rewards, alpha)
+        change = (P[pairs] - cluster.P[pairs]) ** 2
+        new = float(change.mean() if self.mse_over == "touched" else change.sum() / P.size)
+        if self.mse_average:
+            new = float((1 - alpha.mean()) * cluster.mse + alpha.mean() * new)
+        wanted = self._visits_wanted(cluster.attempts)
+        return replace(
+            cluster,
+            P=P,
+            visits=visits,
+            gamma=update_weights(cluster.gamma, at, rewards, alpha.diagonal()),
+            gamma2=update_weights(cluster.gamma2, at, rewards**2, alpha.diagonal()),
+            mse=new,
+            calm=cluster.calm + 1 if new < self.eps else 0,
+            ripe=cluster.ripe + _off_diagonal_sum(visits[pairs] == wanted),
+        )
+
+    def _steps(self, visits: Ids, n_members: int) -> Floats:
+        if self.step == "1/n":
+            return 1 / visits
+        return np.full(visits.shape, self.alpha if self.step == "constant" else min(1.0, len(visits) / n_members))
+
+    def _visits_wanted(self, attempts: int) -> int:
+        return int(self.visits * 2**attempts)
+
+    def attempt(self, cluster: Cluster, n_clients: int, seed: int) -> tuple[Cluster, Ids | None, dict[int, float]]:
+        """Split if it is time to try and Davies-Bouldin agrees: (cluster, labels or None, scores)."""
+        K = len(cluster.members)
+        cohort = self._cohort_size(K, n_clients)
+        if not self._is_time(cluster, cohort):
+            return cluster, None, {}
+        n_max = min(self.n_max, K // cohort) if self.groups_by_cohort else self.n_max
+        if n_max < 2:
+            return cluster, None, {}
+        labels, scores = fedgw_cluster(
+            cluster.P,
+            self.beta,
+            n_max,
+            features=self.features,
+            score=self.score,
+            assign=self.assign,
+            scaled=self.scaled,
+            min_size=self.min_size,
+            below=np.nextafter(1.0, 0.0) if self.strict else 1.0,
+            seed=seed,
+        )
+        tried = replace(cluster, attempts=cluster.attempts + 1, mse=1.0 if self.failure_resets_mse else cluster.mse, calm=0)
+        tried = replace(tried, ripe=_off_diagonal_sum(tried.visits >= self._visits_wanted(tried.attempts)))
+        return tried, labels if labels.any() else None, scores
+
+    def _is_time(self, cluster: Cluster, cohort: int) -> bool:
+        K = len(cluster.members)
+        if max(2 * self.min_size, 3) > K:
+            return False  # it could not be split, whatever P says
+        if self.when == "visits":
+            return 2 * cluster.ripe >= K * (K - 1)  # half of the pairs: the median was seen often enough
+        return cluster.calm >= (1 if self.patience == "none" else max(1, K // cohort))
+
+    def _children(self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int) -> list[Cluster]:
+        children = []
+        for y in range(int(labels.max()) + 1):
+            at = np.flatnonzero(labels == y)
+            child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores)
+            if self.after_split == "keep":
+                pairs = np.ix_(at, at)
+                visits = cluster.visits[pairs]
+                ripe = _off_diagonal_sum(visits >= self._visits_wanted(0))
+                kept = {"gamma": cluster.gamma[at], "gamma2": cluster.gamma2[at]}
+                child = replace(child, P=cluster.P[pairs], visits=visits, ripe=ripe, **kept)  # type: ignore[arg-type]
+            children.append(child)
+        return children
+
+    def _cluster(self, id: int, parent: int | None, born: int, members: Ids, server: Server, scores: dict[int, float]) -> Cluster:
+        K = len(members)
+        P = np.full((K, K), 1 / K**2 if self.start == "1/K^2" else 0.0)
+        return Cluster(id, parent, born, members, server, P, np.zeros((K, K), np.int64), np.zeros(K), np.zeros(K), scores=scores)
+
+    # What a run records
+
+    def numbers(self, state: FedGWCState) -> dict[str, float]:
+        return {"mse": float(np.mean([c.mse for c in state.clusters])), "attempts": sum(c.attempts for c in state.clusters)}
+
+    def events(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
+        """Splits of the last round, by the name of the cluster that was split."""
+        return {str(s.id): {"P": s.P, "members": s.members, "labels": s.labels} for s in state.splits if s.P is not None}
+
+    def matrices(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
+        """Every leaf as it stands."""
+        return {
+            f"end-{c.id}": {"P": c.P, "members": c.members, "visits": c.visits, "gamma": c.gamma, "gamma2": c.gamma2}
+            for c in state.clusters
+        }
+
+    def tree(self, state: FedGWCState) -> list[dict[str, Any]]:
+        """All clusters that ever were: id, parent, born, ended (None: a leaf), members, and the scores that made each."""
+        ended = [(s.id, s.parent, s.born, s.ended, s.members, s.scores) for s in state.splits]
+        alive = [(c.id, c.parent, c.born, None, c.members, c.scores) for c in state.clusters]
+        names = ("id", "parent", "born", "ended", "members", "scores")
+        rows: list[dict[str, Any]] = [dict(zip(names, node, strict=True)) for node in (*ended, *alive)]
+        return sorted(({**r, "members": r["members"].tolist()} for r in rows), key=lambda r: int(r["id"]))
+
+
+def _off_diagonal_sum(flags: NDArray[np.bool_]) -> int:
+    return int(flags.sum() - flags.diagonal().sum())

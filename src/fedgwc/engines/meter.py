@@ -1,0 +1,71 @@
+"""An engine seen from outside: what went over the wire, what the clients computed, and what they reported."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgwc.core import Engine, Ids, Scores, Split, Updates
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Sums since the beginning of a run."""
+
+    bytes_down: int = 0  # models sent to clients
+    bytes_up: int = 0  # models and losses sent back
+    client_updates: int = 0  # clients trained
+    gradient_steps: int = 0
+    evaluations: int = 0  # samples that clients scored because the algorithm asked (IFCA's choice of a model)
+
+    def plus(self, **more: int) -> Costs:
+        return Costs(**{k: v + more.get(k, 0) for k, v in asdict(self).items()})
+
+
+@dataclass(frozen=True)
+class Reported:
+    """One training call as the trace keeps it."""
+
+    clients: Ids  # [n] those who answered
+    which: Ids  # [n] the model each started from
+    losses: NDArray[np.floating]  # [n, S]
+
+
+class Meter:
+    """Passes everything on to `engine` and counts. Use it for one round at a time: `reported` holds what came since `clear`."""
+
+    def __init__(self, engine: Engine, costs: Costs | None = None) -> None:
+        self.engine = engine
+        self.costs = costs or Costs()
+        self.reported: list[Reported] = []
+
+    def clear(self) -> None:
+        self.reported = []
+
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+        updates = self.engine.train(clients, models, which, seed)
+        losses = updates.losses.numpy()
+        model = models.shape[1] * models.element_size()
+        made = int(np.isfinite(losses).sum())
+        self.costs = self.costs.plus(
+            bytes_down=len(clients) * model,
+            # losses travel as float32, the sample count as one 8-byte integer
+            bytes_up=len(updates) * (model + 8) + made * 4,
+            client_updates=len(updates),
+            gradient_steps=made,
+        )
+        asked = {int(k): int(m) for k, m in zip(clients, which, strict=True)}
+        self.reported.append(Reported(updates.clients, np.array([asked[int(k)] for k in updates.clients], np.int64), losses))
+        return updates
+
+    def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+        scores = self.engine.evaluate(clients, models, which, split)
+        model = models.shape[1] * models.element_size()
+        # A client is asked about several models in one exchange: it downloads each of them and answers with one loss each.
+        self.costs = self.costs.plus(
+            bytes_down=len(clients) * model, bytes_up=len(clients) * 4, evaluations=int(scores.total.sum())
+        )
+        return scores

@@ -1,0 +1,170 @@
+"""An experiment: what a recipe says, checked and typed, and how it becomes a federation, an engine and an algorithm."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedgwc.algorithms import ALGORITHMS, LOCAL
+from fedgwc.core import Algorithm
+from fedgwc.data import DATASETS, Federation
+from fedgwc.engines.simulate import EngineSettings, Simulator
+from fedgwc.errors import InputError
+from fedgwc.local import LocalTraining
+from fedgwc.models import MODELS
+from fedgwc.settings import call, check_keys, convert, lookup, override, parse_assignment, plain, set_path
+
+DEFAULT_RECIPE = "digits"
+TABLES = ("data", "model", "local", "algorithm", "engine", "evaluate")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """When to measure and when to save."""
+
+    every: int | None = None  # rounds between evaluations; None: a hundredth of the run
+    checkpoint_seconds: float = 30.0  # time between checkpoints; one is always written at the end and on Ctrl-C
+
+    def __post_init__(self) -> None:
+        if self.every is not None and self.every < 1:
+            raise InputError(f"evaluate.every must be at least 1 round, got {self.every}")
+        if self.checkpoint_seconds < 0:
+            raise InputError(f"evaluate.checkpoint_seconds must be >= 0, got {self.checkpoint_seconds}")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run, fully described. `tables` is what was written; the typed fields are what it means."""
+
+    rounds: int
+    seed: int
+    algorithm: Algorithm[Any]
+    local: LocalTraining
+    engine: EngineSettings
+    evaluate: Evaluate
+    tables: dict[str, Any] = field(repr=False)
+    recipe: str = "experiment"
+    about: str = ""
+
+    @property
+    def algorithm_name(self) -> str:
+        return str(self.tables["algorithm"]["name"])
+
+    @property
+    def evaluate_every(self) -> int:
+        return self.evaluate.every or max(1, self.rounds // 100)
+
+    def federation(self) -> Federation:
+        """The data, dealt out. `data.seed` fixes it across runs; by default it follows the run's seed."""
+        settings = dict(self.tables["data"])
+        build = lookup(DATASETS, settings.pop("name", None), "data set")
+        seed = convert(settings.pop("seed", self.seed), int, "data.seed")
+        return call(build, settings, "data", seed=seed)
+
+    def module(self, federation: Federation, start: int = 0) -> nn.Module:
+        """The network, freshly initialised; `start` numbers independent initialisations of one seed."""
+        settings = dict(self.tables["model"])
+        build = lookup(MODELS, settings.pop("name", None), "model")
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed * 1000 + start)
+            return call(build, settings, "model", shape=federation.shape, n_classes=federation.n_classes)
+
+    def simulator(self, federation: Federation) -> Simulator:
+        return Simulator(federation, self.module(federation), self.local, self.engine)
+
+    def initial(self, federation: Federation, engine: Simulator) -> Tensor:
+        """[D], or [M, D] for an algorithm that starts from M different models (its `n_models`)."""
+        n_models = getattr(self.algorithm, "n_models", None)
+        if n_models is None:
+            return engine.model.vector()
+        kind = type(engine.model)
+        modules = [self.module(federation, i) for i in range(n_models)]
+        return torch.stack([kind(m, engine.model.dtype, engine.model.device).vector() for m in modules])
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that decides the result, defaults included."""
+        return {
+            "recipe": self.recipe,
+            "about": self.about,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "data": self.tables["data"],
+            "model": self.tables["model"],
+            "local": plain(self.local),
+            "algorithm": {"name": self.algorithm_name, **plain(self.algorithm)},
+            "engine": plain(self.engine),
+            "evaluate": plain(self.evaluate),
+        }
+
+
+def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experiment:
+    """A checked experiment from nested tables (a parsed recipe, a dict, a `config.json`)."""
+    check_keys(tables, ("rounds", "seed", *TABLES, "recipe", "about"), "the recipe")
+    t = {name: dict(_table(tables, name)) for name in TABLES}
+    t["algorithm"].setdefault("name", "fedgwc" if "fedgwc" in ALGORITHMS else "fedavg")
+    name = t["algorithm"]["name"]
+    preset = lookup(ALGORITHMS, name, "algorithm")
+    algorithm_settings = {k: v for k, v in t["algorithm"].items() if k != "name"}
+    rounds = convert(tables.get("rounds", 100), int, "rounds")
+    seed = convert(tables.get("seed", 0), int, "seed")
+    if rounds < 1 or not 0 <= seed < 2**32:
+        raise InputError(f"rounds must be at least 1 and seed in 0..2^32-1, got {rounds} and {seed}")
+    return Experiment(
+        rounds,
+        seed,
+        override(preset, algorithm_settings, "algorithm"),
+        override(LocalTraining(), {**LOCAL.get(name, {}), **t["local"]}, "local"),
+        override(EngineSettings(), t["engine"], "engine"),
+        override(Evaluate(), t["evaluate"], "evaluate"),
+        t,
+        str(tables.get("recipe", recipe)),
+        str(tables.get("about", "")),
+    )
+
+
+def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = tables.get(name, {})
+    if not isinstance(table, Mapping):
+        raise InputError(f"{name} must be a table of settings, got {table!r}; did you mean {name}.name={table}?")
+    return table
+
+
+def recipes() -> dict[str, Path]:
+    """The recipes that ship with the package, by name."""
+    folder = resources.files("fedgwc") / "recipes"
+    return {p.name.removesuffix(".toml"): Path(str(p)) for p in folder.iterdir() if p.name.endswith(".toml")}
+
+
+def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[str] = ()) -> dict[str, Any]:
+    """The tables of a shipped recipe (by name) or a TOML file (by path), with `a.b=c` assignments applied."""
+    name = str(recipe or DEFAULT_RECIPE)
+    known = recipes()
+    path = known.get(name, Path(name))
+    if not path.is_file():
+        raise InputError(f"no recipe {name!r}: it is neither a file nor one of {', '.join(sorted(known))}")
+    try:
+        tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not a TOML recipe: {error}") from None
+    tables.setdefault("recipe", path.stem)
+    for text in sets:
+        tables = set_path(tables, *parse_assignment(text))
+    return tables
+
+
+def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[str] = ()) -> Experiment:
+    """An experiment from a recipe's name, a TOML file or a dict of tables."""
+    if isinstance(recipe, Mapping):
+        tables = dict(recipe)
+        for text in sets:
+            tables = set_path(tables, *parse_assignment(text))
+        return experiment(tables)
+    return experiment(read_recipe(recipe, sets))

@@ -1,0 +1,229 @@
+"""FedGWC's mathematics as pure functions on float64 arrays: losses, rewards, interactions, affinity, clusters.
+
+n clients in a cohort, S local steps, K clients in a cluster. Equation numbers are the paper's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedgwc.core import Floats, Ids
+from fedgwc.errors import InputError
+from fedgwc.spectral import Assign, assign_labels, davies_bouldin, embedding
+
+Features = Literal["rows", "columns"]
+Score = Literal["affinity", "embedding"]
+
+FLAT = 1e-9  # affinities that differ by less hold no structure, only rounding
+
+
+def gaussian_rewards(
+    losses: ArrayLike,
+    *,
+    sizes: ArrayLike | None = None,
+    normalise: bool = False,
+    samples: int = 0,
+    rng: np.random.Generator | None = None,
+) -> Floats:
+    """How close each client's losses are to its cohort's, in (0, 1]: Eq. 1 averaged over the steps a client made.
+
+    losses [n, S] -> [n]; NaN marks a step that a client did not make, and a step made by fewer than three clients is left
+    out. Losses that are equal up to rounding give reward 1. Fewer than 3 clients are refused: two losses always lie the
+    same number of deviations from their mean, so their rewards, exp(-1/4) each, say nothing.
+
+    The keywords are the authors' released variants: `sizes` [n] weights mean and variance by sample counts, `normalise`
+    divides by the sum over the cohort, `samples` > 0 takes the statistics from so many normal draws around them.
+
+    >>> gaussian_rewards([[1.0], [2.0], [3.0]]).round(4).tolist()
+    [0.6065, 1.0, 0.6065]
+    """
+    given = np.asarray(losses)
+    rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
+    x = _losses(given)
+    made = np.isfinite(x)
+    enough = made.sum(0) >= 3
+    x, made = x[:, enough], made[:, enough]
+    mean, variance = _statistics(np.where(made, x, 0.0), made, sizes)
+    if samples:
+        drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, len(mean)))
+        mean, variance = drawn.mean(0), drawn.var(0)
+    scale = np.abs(np.where(made, x, 0.0)).max(0)
+    flat = variance <= (4 * rounding * scale) ** 2
+    with np.errstate(invalid="ignore"):
+        reward = np.exp(-((x - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
+    reward = np.where(flat, 1.0, np.maximum(reward, np.finfo(np.float64).tiny))  # far outliers underflow; 0 is not a reward
+    omega: Floats = np.where(made, reward, 0.0).sum(1) / made.sum(1)
+    return omega / omega.sum() if normalise else omega
+
+
+def _losses(given: NDArray[np.generic]) -> Floats:
+    if given.ndim != 2 or given.shape[1] < 1:
+        raise InputError(f"losses must be [clients, steps] with at least one step, got shape {given.shape}")
+    if len(given) < 3:
+        raise InputError(f"rewards need at least 3 clients, got {len(given)}: two losses carry no information about each other")
+    x = given.astype(np.float64)
+    if np.isinf(x).any():
+        raise InputError("losses must be finite (NaN marks a step that was not made); drop clients whose loss is infinite")
+    if np.isnan(x).all(1).any() or not (np.isfinite(x).sum(0) >= 3).any():
+        raise InputError("every client needs at least one loss, and at least one step must have been made by 3 clients")
+    return x
+
+
+def _statistics(x: Floats, made: NDArray[np.bool_], sizes: ArrayLike | None) -> tuple[Floats, Floats]:
+    """Mean and variance per step [S]: plain with n - 1 as in the paper, or weighted by sample counts as released."""
+    if sizes is None:
+        count = made.sum(0)
+        mean = x.sum(0) / count
+        return mean, (np.where(made, x - mean, 0.0) ** 2).sum(0) / (count - 1)
+    w = np.asarray(sizes, np.float64)
+    if w.shape != (len(x),) or not (np.isfinite(w).all() and (w > 0).all()):
+        raise InputError(f"sizes must be {len(x)} positive sample counts, got {sizes!r}")
+    share = np.where(made, w[:, None], 0.0)
+    share = share / share.sum(0)
+    mean = (share * x).sum(0)
+    return mean, (share * (x - mean) ** 2).sum(0) + 1e-16
+
+
+def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alpha: float | ArrayLike) -> Floats:
+    """Eq. 2: the running mean of each client's rewards. gamma [K], cohort and rewards [n] -> [K].
+
+    >>> update_weights([0.0, 0.0], cohort=[1], rewards=[1.0], alpha=0.1).tolist()
+    [0.0, 0.1]
+    """
+    new = np.array(gamma, np.float64)
+    if new.ndim != 1:
+        raise InputError(f"gamma must be a vector, one weight per client, got shape {new.shape}")
+    ids, omega = _cohort(cohort, rewards, len(new))
+    a = _alpha(alpha, (len(ids),))
+    new[ids] = (1 - a) * new[ids] + a * omega
+    return new
+
+
+def update_interactions(
+    P: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alpha: float | ArrayLike, out: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Eq. 3: row k of every sampled pair moves towards client k's reward. P [K, K], cohort and rewards [n] -> [K, K].
+
+    alpha is a number in (0, 1] or an array [n, n] over the cohort's pairs. `out=P` writes in place, touching only n^2 entries.
+
+    >>> update_interactions([[0.0, 0.0], [0.0, 0.0]], [0, 1], [1.0, 0.5], 0.5).tolist()
+    [[0.5, 0.5], [0.25, 0.25]]
+    """
+    matrix = out if out is not None and out is P else np.array(P, np.float64 if out is None else out.dtype)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"P must be square, one row and column per client, got shape {matrix.shape}")
+    ids, omega = _cohort(cohort, rewards, len(matrix))
+    a = _alpha(alpha, (len(ids), len(ids)))
+    pairs = np.ix_(ids, ids)
+    matrix[pairs] = (1 - a) * matrix[pairs] + a * omega[:, None]
+    if out is not None and out is not matrix:
+        out[...] = matrix
+        return out
+    return matrix
+
+
+def _cohort(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:
+    ids, omega = np.asarray(cohort), np.asarray(rewards, np.float64)
+    if ids.ndim != 1 or ids.shape != omega.shape:
+        raise InputError(f"cohort and rewards must be vectors of one length, got shapes {ids.shape} and {omega.shape}")
+    if ids.size and (not np.issubdtype(ids.dtype, np.integer) or ids.min() < 0 or ids.max() >= n_clients):
+        raise InputError(f"cohort must hold client numbers in 0..{n_clients - 1}, got {ids.tolist()}")
+    if len(np.unique(ids)) < len(ids):
+        raise InputError(f"a client can be in a cohort once, got {ids.tolist()}")
+    if not ((omega >= 0) & (omega <= 1)).all():
+        raise InputError(f"rewards must be in [0, 1], got {omega.tolist()}")
+    return ids.astype(np.int64), omega
+
+
+def _alpha(alpha: float | ArrayLike, shape: tuple[int, ...]) -> Floats:
+    a = np.asarray(alpha, np.float64)
+    if a.shape not in ((), shape) or not ((a > 0) & (a <= 1)).all():
+        raise InputError(f"alpha must be a number in (0, 1] or an array of shape {shape} of such, got {alpha!r}")
+    return a
+
+
+def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: bool = False) -> Floats:
+    """Eq. 4: W_kj = exp(-beta |v_k - v_j|^2) over unbiased perception vectors (UPV). P [K, K] -> W [K, K], diagonal 1.
+
+    The UPV of client k towards j is row k of P without the entries k and j. All pairs come from one matrix product: the
+    squared distance of whole rows less the two entries that a pair leaves out. `features="columns"` takes columns instead
+    of rows and `scaled` first brings P to [0, 1] by its extremes, both as in the authors' release.
+
+    >>> P = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
+    >>> affinity(P, beta=1.0).round(3).tolist()
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    """
+    if not (np.isfinite(beta) and beta > 0):
+        raise InputError(f"beta must be positive and finite, got {beta}; it is the spread of the RBF kernel")
+    V = _square(P)
+    if scaled and np.ptp(V) > 0:
+        V = (V - V.min()) / np.ptp(V)
+    if features == "columns":
+        V = V.T
+    squared = _squared_distances(V)
+    own = np.diag(V)
+    squared -= (own[:, None] - V.T) ** 2  # entry k: (P_kk - P_jk)^2
+    squared -= (V - own) ** 2  # entry j: (P_kj - P_jj)^2
+    W: Floats = np.exp(-beta * np.maximum(squared, 0.0))
+    np.fill_diagonal(W, 1.0)
+    return (W + W.T) / 2
+
+
+def _square(P: ArrayLike) -> Floats:
+    V = np.asarray(P, np.float64)
+    if V.ndim != 2 or V.shape[0] != V.shape[1] or not len(V):
+        raise InputError(f"P must be square, one row and column per client, got shape {V.shape}")
+    if not np.isfinite(V).all():
+        raise InputError("P holds NaN or infinite values; an interaction matrix has entries in [0, 1]")
+    return V
+
+
+def _squared_distances(V: Floats) -> Floats:
+    """[K, K] between rows. Centring first keeps the difference of large equal numbers from losing digits."""
+    V = V - V.mean(0)
+    norms = (V**2).sum(1)
+    squared: Floats = norms[:, None] + norms - 2 * (V @ V.T)
+    return squared
+
+
+def fedgw_cluster(
+    P: ArrayLike,
+    beta: float,
+    n_max: int = 5,
+    *,
+    features: Features = "rows",
+    score: Score = "affinity",
+    assign: Assign = "kmeans",
+    scaled: bool = False,
+    min_size: int = 1,
+    below: float = 1.0,
+    seed: int = 0,
+) -> tuple[Ids, dict[int, float]]:
+    """Algorithm 1: split K clients into the n = 2..n_max groups that Davies-Bouldin likes best, or not at all.
+
+    P [K, K] -> (labels [K], {n: Davies-Bouldin}); all labels 0 means no split. A split needs a score of at most `below` and
+    no group smaller than `min_size`. `score` says what Davies-Bouldin sees: rows of W ("affinity", the paper) or of the
+    spectral embedding ("embedding", the release); `assign` how the embedding becomes labels. Clients whose affinities are
+    equal up to rounding are never split.
+    """
+    if n_max < 2 or min_size < 1:
+        raise InputError(f"n_max must be at least 2 and min_size at least 1, got {n_max} and {min_size}")
+    W = affinity(P, beta, features=features, scaled=scaled)
+    K = len(W)
+    none = np.zeros(K, np.int64)
+    n_max = min(n_max, K - 1)
+    if n_max < 2 or _is_flat(W):
+        return none, {}
+    U = embedding(W, n_max)
+    candidates = {n: assign_labels(U[:, :n], assign, seed) for n in range(2, n_max + 1)}
+    scores = {n: davies_bouldin(W if score == "affinity" else U[:, :n], y) for n, y in candidates.items()}
+    good = [n for n, y in candidates.items() if scores[n] <= below and np.bincount(y).min() >= min_size]
+    return (candidates[min(good, key=lambda n: scores[n])] if good else none), scores
+
+
+def _is_flat(W: Floats) -> bool:
+    off = W[~np.eye(len(W), dtype=bool)]
+    return bool(np.ptp(off) <= FLAT)

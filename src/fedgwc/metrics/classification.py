@@ -1,0 +1,149 @@
+"""How good the models are on the clients' own test sets.
+
+Every function takes `Scores` and answers per client; `summary` averages over clients. A client without test samples
+has the answer nan and is left out of averages.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedgwc.core import Floats, Scores
+from fedgwc.errors import InputError
+from fedgwc.metrics.inputs import class_counts
+
+
+def accuracy(scores: Scores) -> Floats:
+    """Share of a client's test samples that its model gets right.
+
+    Between 0 and 1, best 1.
+
+    Parameters
+    ----------
+    scores : Scores of n clients and C classes
+
+    Returns
+    -------
+    array [n]; nan for a client without test samples
+
+    Examples
+    --------
+    >>> scores = Scores(np.array([7]), np.array([0.4]), correct=np.array([[6.0, 1.0]]), total=np.array([[8.0, 2.0]]))
+    >>> accuracy(scores)
+    array([0.7])
+    """
+    return _ratio(scores.correct.sum(1), scores.total.sum(1))
+
+
+def balanced_accuracy(scores: Scores) -> Floats:
+    """Mean of the recalls of those classes that occur in a client's test set: every class counts the same.
+
+    Between 0 and 1, best 1. The paper reports this one, averaged over clients.
+
+    Parameters
+    ----------
+    scores : Scores of n clients and C classes
+
+    Returns
+    -------
+    array [n]; nan for a client without test samples
+
+    References
+    ----------
+    Brodersen et al. (2010), The balanced accuracy and its posterior distribution. ICPR.
+
+    Examples
+    --------
+    >>> scores = Scores(np.array([7]), np.array([0.4]), correct=np.array([[6.0, 1.0]]), total=np.array([[8.0, 2.0]]))
+    >>> balanced_accuracy(scores)
+    array([0.625])
+    """
+    return _weighted_recall(scores, np.ones_like(scores.total))
+
+
+def weighted_accuracy(scores: Scores, train_counts: ArrayLike) -> Floats:
+    """Mean of a client's recalls, each class weighted by its share of the client's *training* set.
+
+    Between 0 and 1, best 1. Only classes in the test set count, and their weights are rescaled to sum to 1. If none of the
+    classes that a client trained on is in its test set, its classes weigh the same, as in `balanced_accuracy`: this is the
+    limit of adding one vanishing count to every class.
+
+    Parameters
+    ----------
+    scores : Scores of n clients and C classes
+    train_counts : array-like [n, C], training samples per class, in the order of the rows of `scores`
+
+    Returns
+    -------
+    array [n]; nan for a client without test samples
+
+    Examples
+    --------
+    >>> scores = Scores(np.array([7]), np.array([0.4]), correct=np.array([[6.0, 1.0]]), total=np.array([[8.0, 2.0]]))
+    >>> weighted_accuracy(scores, [[10, 30]])
+    array([0.5625])
+    """
+    weights = class_counts(train_counts, empty_rows=True)
+    if weights.shape != scores.total.shape:
+        raise InputError(
+            f"train_counts must have the shape of the scores, {scores.total.shape}, got {weights.shape}; "
+            "give the rows of the clients that were scored, in the same order"
+        )
+    seen = (weights * (scores.total > 0)).sum(1, keepdims=True) > 0  # [n, 1]
+    return _weighted_recall(scores, np.where(seen, weights, 1.0))
+
+
+def summary(scores: Scores, train_counts: ArrayLike) -> dict[str, float]:
+    """Every score averaged over clients.
+
+    Each name is the plain mean, each client counting the same; with `_by_size` clients count by their test samples, so
+    that `accuracy_by_size` is the share of all test samples. `loss` is the plain mean.
+
+    Parameters
+    ----------
+    scores : Scores of n clients and C classes
+    train_counts : array-like [n, C], training samples per class, in the order of the rows of `scores`
+
+    Returns
+    -------
+    dict of floats: accuracy, balanced_accuracy, weighted_accuracy, these three with `_by_size`, and loss; nan if no
+    client has test samples
+
+    Examples
+    --------
+    >>> correct, total = np.array([[1.0, 0.0], [0.0, 6.0]]), np.array([[1.0, 1.0], [0.0, 8.0]])
+    >>> averages = summary(Scores(np.array([0, 1]), np.array([1.0, 0.5]), correct, total), [[1, 1], [0, 9]])
+    >>> averages["accuracy"], averages["accuracy_by_size"], averages["loss"]
+    (0.625, 0.7, 0.75)
+    """
+    per_client = {
+        "accuracy": accuracy(scores),
+        "balanced_accuracy": balanced_accuracy(scores),
+        "weighted_accuracy": weighted_accuracy(scores, train_counts),
+    }
+    sizes = scores.total.sum(1)
+    alike = (sizes > 0).astype(np.float64)
+    plain = {name: _mean(values, alike) for name, values in per_client.items()}
+    by_size = {f"{name}_by_size": _mean(values, sizes) for name, values in per_client.items()}
+    return {**plain, **by_size, "loss": _mean(scores.loss, alike)}
+
+
+def _weighted_recall(scores: Scores, weights: Floats) -> Floats:
+    """[n]: recalls under weights [n, C], which are rescaled over the classes in each client's test set."""
+    present = scores.total > 0
+    recall = np.where(present, _ratio(scores.correct, scores.total), 0.0)
+    weights = weights * present
+    return _ratio((weights * recall).sum(1), weights.sum(1))
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """part / whole, nan where whole is 0."""
+    out: Floats = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+    return out
+
+
+def _mean(values: Floats, weights: Floats) -> float:
+    """Weighted mean over the clients with a weight; a nan among these (a model that diverged) stays visible."""
+    kept = weights > 0
+    return float(np.average(values[kept], weights=weights[kept])) if kept.any() else float("nan")

@@ -1,0 +1,71 @@
+"""Networks small enough for every client: dense layers, the paper's CNN, LeNet-5."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from torch import nn
+
+from fedgwc.errors import InputError
+
+KERNEL = 5  # both convolutional networks use 5x5 kernels and 2x2 pooling
+
+
+def mlp(shape: tuple[int, ...], n_classes: int, *, hidden: tuple[int, ...] = (32,)) -> nn.Module:
+    """Dense layers with ReLU between them; digits with one hidden layer of 32: 2,410 parameters."""
+    return nn.Sequential(nn.Flatten(), *_dense((math.prod(shape), *hidden, n_classes)))
+
+
+def cnn(shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    """The paper's network for CIFAR: two blocks of 64 channels without padding, then 1600-384-192-classes.
+
+    815,332 parameters at 3x32x32 and 100 classes. Images of another size change the 1600; 16x16 is the smallest.
+    """
+    channels, height, width = image_shape("cnn", shape)
+    blocks = [*_block(channels, 64), *_block(64, 64)]
+    features = 64 * math.prod(_after("cnn", shape, side, 0) for side in (height, width))
+    return nn.Sequential(*blocks, nn.Flatten(), *_dense((features, 384, 192, n_classes)))
+
+
+def lenet5(shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    """LeNet-5 in its present-day form: ReLU, max-pooling, all channels connected, a linear output layer.
+
+    LeCun et al. (1998) had scaled tanh, trained subsampling, a partial connection table and RBF outputs. The layers are
+    theirs: 6 and 16 channels, then 400-120-84-classes; a padding of 2 makes 28x28 images the 32x32 that they used.
+    64,851 parameters at 1x28x28 and 47 classes (61,706 at 10). Images of another size change the 400; 12x12 is the smallest.
+    """
+    channels, height, width = image_shape("lenet5", shape)
+    blocks = [*_block(channels, 6, padding=2), *_block(6, 16)]
+    features = 16 * math.prod(_after("lenet5", shape, side, 2) for side in (height, width))
+    return nn.Sequential(*blocks, nn.Flatten(), *_dense((features, 120, 84, n_classes)))
+
+
+def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """(channels, height, width), or an error that says what else to use."""
+    if len(shape) != 3 or min(shape) < 1:
+        raise InputError(f"{model} takes images of shape (channels, height, width), got {tuple(shape)}; use mlp for other data")
+    channels, height, width = shape
+    return channels, height, width
+
+
+def _block(n_in: int, n_out: int, padding: int = 0) -> list[nn.Module]:
+    return [nn.Conv2d(n_in, n_out, KERNEL, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
+
+
+def _after(model: str, shape: tuple[int, ...], side: int, padding: int) -> int:
+    """What two blocks leave of one side of the image; `padding` is the first block's."""
+    lost = KERNEL - 1
+    left = ((side + 2 * padding - lost) // 2 - lost) // 2
+    if left < 1:
+        smallest = 4 + 3 * lost - 2 * padding
+        raise InputError(f"{model} needs images of at least {smallest}x{smallest}, got {tuple(shape)}; enlarge them or use mlp")
+    return left
+
+
+def _dense(widths: tuple[int, ...]) -> list[nn.Module]:
+    """Linear layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(widths):
+        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
+    return layers[:-1]

@@ -1,0 +1,220 @@
+"""The folder of one run: what was asked, what was measured, what was seen, and where it stands.
+
+config.json     the experiment, the engine's choices, versions
+metrics.jsonl   one line per evaluation
+trace/          who was sampled, in which cluster, which losses; one npz per checkpoint
+splits/         the tree of clusters, and P at every split and at the end
+state/          the last two checkpoints
+models/         one safetensors file per cluster
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgwc.codec import pack, unpack, write_atomically
+from fedgwc.engines.meter import Reported
+from fedgwc.errors import InputError
+
+KEEP_CHECKPOINTS = 2  # a damaged newest one leaves a good older one
+
+
+def new_folder(recipe: str, algorithm: str, root: Path = Path("runs")) -> Path:
+    """`runs/<recipe>-<algorithm>-<n>`, made here and now so that two runs never share it."""
+    n = 1
+    while True:
+        path = root / f"{recipe}-{algorithm}-{n}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            n += 1
+        else:
+            return path
+
+
+class RunFolder:
+    """Opened by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+        self._trace: list[tuple[int, Reported]] = []
+
+    # Opening
+
+    def create(self, config: Mapping[str, Any]) -> None:
+        """Start a run in an empty or new folder."""
+        if self.path.exists() and (not self.path.is_dir() or any(p.name != "lock" for p in self.path.iterdir())):
+            what = "already holds a run" if self.has_run() else "is not an empty folder"
+            hint = f"resume it with --resume --out {self.path}, or " if self.has_run() else ""
+            raise InputError(f"{self.path} {what}; {hint}choose another --out")
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.lock()
+        for name in ("trace", "splits", "state", "models"):
+            (self.path / name).mkdir(exist_ok=True)
+        write_atomically(self.path / "config.json", json.dumps(config, indent=2).encode())
+
+    def has_run(self) -> bool:
+        return (self.path / "config.json").is_file()
+
+    def config(self) -> dict[str, Any]:
+        if not self.has_run():
+            raise InputError(f"{self.path} holds no run (no config.json there)")
+        try:
+            config = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(f"{self.path / 'config.json'} cannot be read: {error}") from None
+        if not isinstance(config, dict) or not isinstance(config.get("experiment"), dict):
+            raise InputError(f"{self.path / 'config.json'} is not the configuration of a run")
+        return config
+
+    def lock(self) -> None:
+        handle = (self.path / "lock").open("w")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            handle.close()
+            raise InputError(f"another process is writing to {self.path}; wait for it or choose another --out") from None
+        self._lock = handle  # held until `close` or the end of the process
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    # Metrics and trace
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All complete lines; a line cut off by a crash is left out."""
+        path = self.path / "metrics.jsonl"
+        rows = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                break
+        return rows
+
+    def observe(self, number: int, reported: list[Reported]) -> None:
+        self._trace += [(number, r) for r in reported]
+
+    def trace(self) -> dict[str, NDArray[Any]]:
+        """ids [T, n] padded with -1, L [T, n, S] padded with NaN, cluster [T, n], round [T]: all that was seen so far."""
+        parts = [dict(np.load(p, allow_pickle=False)) for p in sorted((self.path / "trace").glob("*.npz"))]
+        return join_traces(parts)
+
+    # Checkpoints
+
+    def checkpoint(self, number: int, state: Any) -> None:
+        """Everything up to round `number` is safe once this returns."""
+        if self._trace:
+            first = self._trace[0][0]
+            write_atomically(self.path / "trace" / f"{first:08d}-{number:08d}.npz", _npz(trace_arrays(self._trace)))
+            self._trace = []
+        write_atomically(self.path / "state" / f"{number:08d}.ckpt", pack(state))
+        for old in sorted((self.path / "state").glob("*.ckpt"))[:-KEEP_CHECKPOINTS]:
+            old.unlink()
+
+    def restore(self, kind: Any, device: torch.device | str) -> tuple[int, Any, list[str]]:
+        """The newest sound checkpoint as (round, state, complaints about damaged ones); later records are dropped."""
+        complaints = []
+        for path in sorted((self.path / "state").glob("*.ckpt"), reverse=True):
+            try:
+                state = unpack(path.read_bytes(), kind, device)
+            except InputError as error:
+                complaints.append(f"{path.name}: {error}")
+                path.unlink()
+                continue
+            number = int(path.stem)
+            self._forget_after(number)
+            return number, state, complaints
+        raise InputError(f"{self.path} has no usable checkpoint" + (f" ({'; '.join(complaints)})" if complaints else ""))
+
+    def _forget_after(self, number: int) -> None:
+        """Drop what was recorded after a checkpoint: those rounds will be done again."""
+        rows = [row for row in self.metrics() if row["round"] <= number]
+        write_atomically(self.path / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in rows).encode())
+        for path in (self.path / "trace").glob("*.npz"):
+            if int(path.stem.split("-")[1]) > number:
+                path.unlink()
+        for path in (self.path / "splits").glob("[0-9]*-*.npz"):
+            if int(path.stem.split("-")[0]) > number:
+                path.unlink()
+
+    # Results
+
+    def save_split(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        write_atomically(self.path / "splits" / f"{name}.npz", _npz(arrays))
+
+    def save_tree(self, tree: list[dict[str, Any]]) -> None:
+        write_atomically(self.path / "splits" / "tree.json", json.dumps(tree, indent=2).encode())
+
+    def save_clusters(self, labels: NDArray[Any], groups: NDArray[Any] | None, counts: NDArray[Any]) -> None:
+        """labels.csv and counts.csv, as `fedgwc score` reads them."""
+        truth = [""] * len(labels) if groups is None else groups
+        lines = [f"{k},{label},{group}" for k, (label, group) in enumerate(zip(labels, truth, strict=True))]
+        write_atomically(self.path / "labels.csv", "\n".join(["client,cluster,group", *lines, ""]).encode())
+        head = ",".join(["client", *(f"class_{c}" for c in range(counts.shape[1]))])
+        lines = [",".join(map(str, [k, *row])) for k, row in enumerate(counts.astype(int))]
+        write_atomically(self.path / "counts.csv", "\n".join([head, *lines, ""]).encode())
+
+    def save_models(self, models: list[dict[str, Tensor]], about: list[dict[str, str]]) -> list[Path]:
+        folder = self.path / "models"
+        fresh = folder.with_name(".models.tmp")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        for i, (tensors, metadata) in enumerate(zip(models, about, strict=True)):
+            data = safetensors.torch.save({k: v.cpu().contiguous() for k, v in tensors.items()}, metadata)
+            write_atomically(fresh / f"cluster-{i}.safetensors", data)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(fresh, folder)
+        return sorted(folder.glob("*.safetensors"))
+
+
+def trace_arrays(rows: list[tuple[int, Reported]]) -> dict[str, NDArray[Any]]:
+    """Padded arrays of some rounds' reports."""
+    width = max(len(r.clients) for _, r in rows)
+    steps = max(r.losses.shape[1] for _, r in rows)
+    ids = np.full((len(rows), width), -1, np.int32)
+    cluster = np.full((len(rows), width), -1, np.int32)
+    losses = np.full((len(rows), width, steps), np.nan, rows[0][1].losses.dtype)
+    for i, (_, r) in enumerate(rows):
+        n, s = r.losses.shape
+        ids[i, :n], cluster[i, :n], losses[i, :n, :s] = r.clients, r.which, r.losses
+    return {"ids": ids, "L": losses, "cluster": cluster, "round": np.array([number for number, _ in rows], np.int32)}
+
+
+def join_traces(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Chunks of a trace, padded to common shapes and put end to end."""
+    if not parts:
+        raise InputError("the run has no trace yet; it is written at checkpoints")
+    width = max(p["ids"].shape[1] for p in parts)
+    steps = max(p["L"].shape[2] for p in parts)
+    joined: dict[str, NDArray[Any]] = {"round": np.concatenate([p["round"] for p in parts])}
+    for name, fill in (("ids", -1), ("cluster", -1), ("L", np.nan)):
+        pad = [((0, 0), (0, width - p["ids"].shape[1]), *([(0, steps - p["L"].shape[2])] if name == "L" else [])) for p in parts]
+        joined[name] = np.concatenate([np.pad(p[name], w, constant_values=fill) for p, w in zip(parts, pad, strict=True)])
+    return joined
+
+
+def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()

@@ -1,0 +1,228 @@
+"""Runs: `rounds` is the loop itself, `run` is the loop with evaluation, a run folder, checkpoints and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import fedgwc
+from fedgwc.core import Algorithm, Clustering, Engine, Rng, State
+from fedgwc.data import Federation
+from fedgwc.engines.meter import Costs, Meter
+from fedgwc.engines.simulate import Simulator
+from fedgwc.errors import InputError
+from fedgwc.experiment import Experiment, experiment, load
+from fedgwc.interrupt import PoliteInterrupt
+from fedgwc.metrics.evaluation import evaluate_clustering
+from fedgwc.progress import Progress, Silent
+from fedgwc.record import RunFolder, new_folder
+
+
+def rounds(
+    algorithm: Algorithm[State],
+    engine: Engine,
+    model: Tensor,
+    n_clients: int,
+    n_rounds: int,
+    *,
+    seed: int = 0,
+    state: State | None = None,
+    done: int = 0,
+) -> Iterator[tuple[int, State]]:
+    """Each finished round as (its number, counted from 1; the state after it).
+
+    model [D] is where training starts. To go on from an earlier `state`, say how many rounds it has `done`: a round depends
+    on (seed, round, state) only, so the result is the same as without the interruption.
+    """
+    state = algorithm.init(model, n_clients) if state is None else state
+    for number in range(done + 1, n_rounds + 1):
+        state = algorithm.round(state, engine, Rng(seed, number))
+        yield number, state
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run left behind."""
+
+    folder: Path
+    metrics: list[dict[str, Any]]
+    clustering: Clustering
+    finished: bool  # False: interrupted, and the folder can be resumed
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.metrics[-1] if self.metrics else {}
+
+
+@dataclass(frozen=True)
+class Checkpoint(Generic[State]):
+    """Where a run stands: the algorithm's state and what it cost to get there."""
+
+    state: State
+    costs: Costs
+    seconds: float
+
+
+def run(
+    recipe: Experiment | str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Run an experiment (or a recipe's name, file or tables) into a folder; `resume=True` goes on with the one in `out`."""
+    watcher = progress or Silent()
+    if resume:
+        if out is None:
+            raise InputError("say which run to resume: --resume needs --out with the run's folder")
+        folder = RunFolder(Path(out))
+        job = _resumed_experiment(folder, recipe)
+    else:
+        job = recipe if isinstance(recipe, Experiment) else load(recipe)
+        folder = RunFolder(Path(out) if out is not None else Path())
+    federation = job.federation()
+    engine = job.simulator(federation)
+    if resume:
+        folder.lock()
+    else:
+        if out is None:
+            folder = RunFolder(new_folder(job.recipe, job.algorithm_name))
+        folder.create({"experiment": _with_choices(job, engine), "versions": versions(), "notes": federation.notes})
+    for note in federation.notes:
+        watcher.message(note)
+    try:
+        return _Run(job, federation, engine, folder, watcher).go(resume)
+    finally:
+        folder.close()
+
+
+def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
+    saved = experiment(folder.config()["experiment"])
+    if recipe is None:
+        return saved
+    asked = recipe if isinstance(recipe, Experiment) else load(recipe)
+    known, wanted = saved.to_json(), asked.to_json()
+    differing = [k for k in wanted if k not in ("rounds", "engine", "recipe") and wanted[k] != known[k]]
+    if differing:
+        raise InputError(
+            f"{folder.path} holds a run with other {', '.join(differing)}; resume it without a recipe, or choose another --out"
+        )
+    return replace(saved, rounds=max(asked.rounds, saved.rounds), evaluate=replace(saved.evaluate, every=saved.evaluate_every))
+
+
+def _with_choices(job: Experiment, engine: Simulator) -> dict[str, Any]:
+    """The experiment with what the engine chose for itself, so that resuming repeats it."""
+    tables = job.to_json()
+    return {**tables, "engine": {**tables["engine"], "device": engine.device.type, "how": engine.how, "threads": engine.threads}}
+
+
+def versions() -> dict[str, str]:
+    return {
+        "fedgwc": fedgwc.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+    }
+
+
+class _Run:
+    """One run in progress: everything `run` needs at hand while rounds go by."""
+
+    def __init__(self, job: Experiment, federation: Federation, engine: Simulator, folder: RunFolder, progress: Progress) -> None:
+        self.job, self.federation, self.engine, self.folder, self.progress = job, federation, engine, folder, progress
+        self.meter = Meter(engine)
+        self.counts = federation.class_counts("train")
+        self.seconds = 0.0
+
+    def go(self, resume: bool) -> Result:
+        state, done = self.job.algorithm.init(self.job.initial(self.federation, self.engine), self.federation.n_clients), 0
+        if resume:
+            state, done = self._restore(state)
+        title = f"{self.job.algorithm_name} on {self.job.recipe}"
+        self.progress.start(title, self.job.rounds, done)
+        with PoliteInterrupt() as interrupt:
+            try:
+                state, done = self._loop(state, done, interrupt)
+            finally:
+                self.progress.stop()
+        finished = done >= self.job.rounds
+        clustering = self.job.algorithm.clustering(state)
+        if finished:
+            self._save_results(state, clustering)
+        return Result(self.folder.path, self.folder.metrics(), clustering, finished)
+
+    def _restore(self, fresh: Any) -> tuple[Any, int]:
+        if not any((self.folder.path / "state").glob("*.ckpt")):
+            self.folder._forget_after(0)  # killed before its first checkpoint: start again
+            return fresh, 0
+        kind: Any = Checkpoint[type(fresh)]  # type: ignore[misc]
+        done, saved, complaints = self.folder.restore(kind, self.engine.device)
+        for complaint in complaints:
+            self.progress.message(f"left out a damaged checkpoint, {complaint}")
+        self.meter.costs, self.seconds = saved.costs, saved.seconds
+        return saved.state, done
+
+    def _loop(self, state: Any, done: int, interrupt: PoliteInterrupt) -> tuple[Any, int]:
+        job, algorithm = self.job, self.job.algorithm
+        began = saved = time.monotonic()
+        before = self.seconds
+        for number, state_after in rounds(
+            algorithm, self.meter, torch.empty(0), self.federation.n_clients, job.rounds, seed=job.seed, state=state, done=done
+        ):
+            self._observe(number, state, state_after)
+            state, done = state_after, number
+            self.seconds = before + time.monotonic() - began
+            if number % job.evaluate_every == 0 or number == job.rounds:
+                self._evaluate(number, state)
+            if time.monotonic() - saved >= job.evaluate.checkpoint_seconds or interrupt.asked:
+                self._checkpoint(number, state)
+                saved = time.monotonic()
+            if interrupt.asked:
+                return state, done
+        self._checkpoint(done, state)
+        return state, done
+
+    def _observe(self, number: int, before: Any, after: Any) -> None:
+        algorithm = self.job.algorithm
+        names = algorithm.clustering(before).names
+        reports = [r if names is None else replace(r, which=names[r.which]) for r in self.meter.reported]
+        self.folder.observe(number, reports)
+        self.meter.clear()
+        losses = [r.losses for r in reports if len(r.clients)]
+        mean = float(np.nanmean(np.concatenate([x.ravel() for x in losses]))) if losses else float("nan")
+        self.progress.round(number, mean, len(algorithm.clustering(after).models))
+        for name, arrays in getattr(algorithm, "events", lambda _: {})(after).items():
+            self.folder.save_split(f"{number:08d}-{name}", arrays)
+
+    def _evaluate(self, number: int, state: Any) -> None:
+        clustering = self.job.algorithm.clustering(state)
+        row = {"round": number, **evaluate_clustering(clustering, self.engine, self.federation, self.counts)}
+        row |= getattr(self.job.algorithm, "numbers", lambda _: {})(state)
+        row |= vars(self.meter.costs) | {"seconds": round(self.seconds, 3)}
+        self.folder.log(row)
+        self.progress.evaluated(row)
+
+    def _checkpoint(self, number: int, state: Any) -> None:
+        self.folder.checkpoint(number, Checkpoint(state, self.meter.costs, self.seconds))
+
+    def _save_results(self, state: Any, clustering: Clustering) -> None:
+        algorithm, folder = self.job.algorithm, self.folder
+        if hasattr(algorithm, "tree"):
+            folder.save_tree(algorithm.tree(state))
+        for name, arrays in getattr(algorithm, "matrices", lambda _: {})(state).items():
+            folder.save_split(name, arrays)
+        dicts = [self.engine.model.state_dict(theta) for theta in clustering.models]
+        sizes = np.bincount(clustering.labels, minlength=len(dicts))
+        about = [{"clients": str(n), "model": str(self.job.tables["model"].get("name"))} for n in sizes]
+        folder.save_models(dicts, about)
+        folder.save_clusters(clustering.labels, self.federation.groups, self.counts)

@@ -1,0 +1,148 @@
+"""Plain tables (TOML, JSON, `--set a.b=c`) into typed values, with errors that name the key and what it allows.
+
+Frozen dataclasses and keyword functions describe themselves by their annotations; there is no second schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from fedgwc.errors import InputError
+
+T = TypeVar("T")
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """`value` as the annotation `hint` wants it, or an InputError that names `where`."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return None if value is None else convert(value, next(a for a in args if a is not type(None)), where)
+    if origin is typing.Literal:
+        if value not in args:
+            raise InputError(f"{where} must be one of {', '.join(map(repr, args))}; got {value!r}{_closest(value, args)}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{where} must be a list, got {value!r}")
+        return tuple(convert(v, args[0], f"{where}[{i}]") for i, v in enumerate(value))
+    if dataclasses.is_dataclass(hint):
+        return value if isinstance(value, typing.cast(type, hint)) else call(typing.cast(type, hint), value, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise InputError(f"{where} must be {_NAMES.get(hint, hint)}, got {value!r}")
+    if hint is float and value != value:
+        raise InputError(f"{where} must be a number, got nan")
+    return value
+
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def call(function: Callable[..., T], settings: Any, where: str, **given: Any) -> T:
+    """`function(**given, **settings)` with every setting known and converted; `given` is not for users to set."""
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{where} must be a table of settings, got {settings!r}")
+    target = function.__init__ if inspect.isclass(function) else function
+    hints = typing.get_type_hints(target)
+    parameters = {k: p for k, p in inspect.signature(function).parameters.items() if k not in given}
+    check_keys(settings, parameters, where)
+    missing = [k for k, p in parameters.items() if p.default is inspect.Parameter.empty and k not in settings]
+    if missing:
+        raise InputError(f"{where} needs {', '.join(missing)}")
+    return function(**given, **{k: convert(v, hints[k], f"{where}.{k}") for k, v in settings.items()})
+
+
+def override(instance: T, settings: Any, where: str) -> T:
+    """A dataclass instance with some fields replaced; a table for a field that is itself a dataclass goes one level down."""
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{where} must be a table of settings, got {settings!r}")
+    fields = {f.name: f for f in dataclasses.fields(instance) if f.init}  # type: ignore[arg-type]
+    check_keys(settings, fields, where)
+    hints = typing.get_type_hints(type(instance))
+    new: dict[str, Any] = {}
+    for key, value in settings.items():
+        old = getattr(instance, key)
+        if dataclasses.is_dataclass(old) and isinstance(value, Mapping):
+            new[key] = override(old, value, f"{where}.{key}")
+        else:
+            new[key] = convert(value, hints[key], f"{where}.{key}")
+    return dataclasses.replace(instance, **new)  # type: ignore[type-var]
+
+
+def lookup(table: Mapping[str, T], name: Any, what: str) -> T:
+    """An entry of a table of names."""
+    if not isinstance(name, str) or name not in table:
+        raise InputError(f"unknown {what} {name!r}; choose from {', '.join(sorted(table))}{_closest(name, table)}")
+    return table[name]
+
+
+def check_keys(settings: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    known = list(known)
+    for key in settings:
+        if key not in known:
+            allowed = f"it knows {', '.join(known)}" if known else "it takes none"
+            raise InputError(f"{where} has no setting {key!r}; {allowed}{_closest(key, known)}")
+
+
+def _closest(name: Any, known: Iterable[Any]) -> str:
+    near = difflib.get_close_matches(str(name), [str(k) for k in known], 1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
+    """`a.b=c` as (("a", "b"), c), where c is read as TOML and otherwise taken as text."""
+    key, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in key.split("."))
+    if not equals or not all(path):
+        raise InputError(f"a setting is written key=value, for example algorithm.beta=0.5; got {text!r}")
+    return path, parse_value(value.strip())
+
+
+def parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def set_path(table: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """A copy of nested tables with one value set; `groups.1.noise` reaches into a list of tables by number."""
+    head, rest = path[0], path[1:]
+    copy = dict(table)
+    if not rest:
+        copy[head] = value
+    elif isinstance(copy.get(head), list):
+        copy[head] = _set_item(copy[head], rest, value, head)
+    else:
+        inner = copy.get(head, {})
+        if not isinstance(inner, dict):
+            raise InputError(f"{head} is a value, not a table, so {'.'.join(path)} cannot be set")
+        copy[head] = set_path(inner, rest, value)
+    return copy
+
+
+def _set_item(items: list[Any], path: tuple[str, ...], value: Any, where: str) -> list[Any]:
+    if not path[0].isdigit() or int(path[0]) >= len(items):
+        raise InputError(f"{where} has entries 0..{len(items) - 1}, got {path[0]!r}")
+    i = int(path[0])
+    new = set_path(items[i], path[1:], value) if path[1:] else value
+    return [*items[:i], new, *items[i + 1 :]]
+
+
+def plain(value: Any) -> Any:
+    """The reverse: dataclasses and tuples as tables and lists, for JSON."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value

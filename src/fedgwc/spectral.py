@@ -1,0 +1,60 @@
+"""Spectral clustering in its parts, so that one set of eigenvectors serves every number of clusters."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from scipy import linalg
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+from fedgwc.core import Floats, Ids
+
+Assign = Literal["kmeans", "cluster_qr"]
+DENSE_EIGEN = 400  # above this many clients only the few eigenvectors needed are computed
+
+
+def embedding(W: Floats, n: int) -> Floats:
+    """[K, n]: the leading eigenvectors of D^-1/2 W D^-1/2 with a zero diagonal (Ng, Jordan and Weiss, 2001)."""
+    A = W.copy()
+    np.fill_diagonal(A, 0.0)
+    degree = A.sum(1)
+    root = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1.0)), 0.0)
+    A *= root[:, None]
+    A *= root
+    K = len(A)
+    if K > DENSE_EIGEN:
+        try:
+            # A fixed start makes the result reproducible.
+            vectors: Floats = eigsh(A, n, which="LA", v0=np.cos(np.arange(K)), ncv=max(4 * n, 40))[1][:, ::-1]
+            return vectors
+        except ArpackNoConvergence:
+            pass
+    return np.asarray(linalg.eigh(A, subset_by_index=[K - n, K - 1])[1][:, ::-1], np.float64)
+
+
+def assign_labels(U: Floats, how: Assign, seed: int) -> Ids:
+    """Embedding [K, n] -> labels [K], numbered by first appearance."""
+    if how == "kmeans":
+        y = _kmeans(U / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), 1e-300), seed)
+    else:
+        # Damle, Minden and Ying (2019): pivoted QR picks one representative client per group, and the rotation closest
+        # to their coordinates turns every client's row into its membership.
+        pivots = linalg.qr(U.T, mode="r", pivoting=True)[1][: U.shape[1]]
+        y = np.abs(U @ linalg.polar(U[pivots].T)[0]).argmax(1)
+    _, first, inverse = np.unique(y, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse].astype(np.int64)
+
+
+def _kmeans(X: Floats, seed: int) -> Ids:
+    from sklearn.cluster import KMeans
+
+    n = min(X.shape[1], len(np.unique(X.round(12), axis=0)))  # k-means warns when there are fewer points than means
+    return np.asarray(KMeans(n, n_init=10, random_state=seed).fit_predict(X), np.int64)
+
+
+def davies_bouldin(X: Floats, labels: Ids) -> float:
+    from sklearn.metrics import davies_bouldin_score
+
+    # One group only (the assignment found fewer than asked for): nothing to separate.
+    return float(davies_bouldin_score(X, labels)) if labels.max() > 0 else float("inf")

@@ -1,0 +1,36 @@
+"""Small real federations that every test can afford."""
+
+from __future__ import annotations
+
+import os
+
+# Tests run in parallel processes; threads inside an operator would only fight over the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fedgwc.experiment import Experiment, experiment
+
+SMALL: dict[str, Any] = {
+    "rounds": 8,
+    "data": {"name": "digits", "train_size": 14, "test_size": 5, "groups": [{"clients": 16}, {"clients": 4, "relabel": 1}]},
+    "model": {"name": "mlp", "hidden": [8]},
+    "local": {"steps": 2, "batch": 6, "lr": 0.1},
+    "evaluate": {"every": 4},
+}
+
+
+@pytest.fixture
+def small() -> Callable[..., Experiment]:
+    """An experiment on 20 clients of digits: `small("fedgwc", local={...}, rounds=3)`."""
+
+    def build(name: str = "fedavg", **changes: Any) -> Experiment:
+        tables = {**SMALL, "algorithm": {"name": name, "rate": 0.3}}
+        for key, value in changes.items():
+            tables[key] = {**tables.get(key, {}), **value} if isinstance(value, dict) else value
+        return experiment(tables, "small")
+
+    return build

@@ -1,0 +1,137 @@
+"""Minibatches and the SGD step."""
+
+import pytest
+import torch
+from torch import nn
+
+from fedgwc import random
+from fedgwc.errors import InputError
+from fedgwc.local import FlatModel, LocalTraining, minibatches, sgd_step
+
+
+def batches_of(local: LocalTraining, sizes: list[int], seed: int = 0):
+    ids = torch.arange(len(sizes))
+    return minibatches(local, torch.tensor(sizes), random.keys(torch.tensor(seed), ids))
+
+
+def test_an_epoch_uses_each_sample_at_most_once_and_drops_the_rest() -> None:
+    b = batches_of(LocalTraining(epochs=1, batch=3), [7])
+    assert b.steps.tolist() == [2]  # 7 // 3
+    used = b.places.flatten().tolist()
+    assert len(used) == len(set(used)) == 6
+    assert set(used) <= set(range(7))
+
+
+def test_exhausted_data_is_reshuffled() -> None:
+    b = batches_of(LocalTraining(steps=4, batch=3), [6])
+    first, second = b.places[0, :2].flatten().tolist(), b.places[0, 2:].flatten().tolist()
+    assert sorted(first) == sorted(second) == list(range(6))
+    assert first != second
+
+
+def test_a_small_client_uses_all_it_has_in_every_step() -> None:
+    b = batches_of(LocalTraining(steps=2, batch=4), [2, 8])
+    assert b.weights[0].tolist() == [[0.5, 0.5, 0.0, 0.0]] * 2
+    assert all(sorted(step[:2].tolist()) == [0, 1] for step in b.places[0])
+    assert b.weights[1].tolist() == [[0.25] * 4] * 2
+
+
+def test_fewer_steps_are_marked_by_zero_weights() -> None:
+    b = batches_of(LocalTraining(epochs=1, batch=2), [2, 6])
+    assert b.steps.tolist() == [1, 3]
+    assert b.weights[0].sum(1).tolist() == [1.0, 0.0, 0.0]
+
+
+def test_minibatches_do_not_depend_on_the_company() -> None:
+    local, ids = LocalTraining(steps=3, batch=4), torch.tensor([3, 1, 7])
+    sizes = torch.tensor([9, 30, 4])
+    together = minibatches(local, sizes, random.keys(torch.tensor(5), ids))
+    for i in range(3):
+        alone = minibatches(local, sizes[i : i + 1], random.keys(torch.tensor(5), ids[i : i + 1]))
+        width = min(4, int(sizes[i]))
+        assert torch.equal(alone.places[0, :, :width], together.places[i, :, :width])
+
+
+def test_keys_differ_between_clients_and_seeds() -> None:
+    keys = torch.stack([random.keys(torch.tensor(s), torch.arange(1000)) for s in range(5)])
+    assert len(keys.unique()) == 5000
+
+
+def test_permutations_are_uniform() -> None:
+    """Each of 3! orders should come up about 1,000 times in 6,000."""
+    orders = random.permutations(random.keys(torch.tensor(1), torch.arange(6000)), 1, torch.full((6000,), 3), 3)[:, 0]
+    _, counts = (orders * torch.tensor([9, 3, 1])).sum(1).unique(return_counts=True)
+    assert len(counts) == 6
+    assert int(counts.min()) > 850
+    assert int(counts.max()) < 1150
+
+
+class Line(nn.Module):
+    """Two classes with logits (0, a x): a one-parameter model whose gradient is easy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.zeros_like(x), self.a * x], 1)
+
+
+def one_step(local: LocalTraining, theta: float, anchor: float = 0.0) -> float:
+    model = FlatModel(Line(), torch.float64)
+    step = sgd_step(model, local)
+    t = torch.tensor([theta], dtype=torch.float64)
+    x, y, w = torch.ones(1, 1, dtype=torch.float64), torch.tensor([1]), torch.ones(1, dtype=torch.float64)
+    new, _, _ = step(t, t.new_zeros(1 if local.momentum else 0), torch.tensor([anchor], dtype=torch.float64), x, y, w)
+    return new.item()
+
+
+def test_one_step_by_hand() -> None:
+    """At a = 0 both classes have probability 1/2, so d loss / d a = 1/2 - 1 and one step of lr 1 gives 0.5."""
+    assert one_step(LocalTraining(lr=1.0), 0.0) == 0.5
+
+
+def test_weight_decay_and_prox_pull() -> None:
+    """At a = 0 decay pulls nothing, and prox 0.1 towards an anchor at 2 adds 0.2."""
+    assert one_step(LocalTraining(lr=1.0, weight_decay=0.3), 0.0) == 0.5
+    assert one_step(LocalTraining(lr=1.0, prox=0.1), 0.0, anchor=2.0) == pytest.approx(0.7)
+
+
+def test_step_equals_torch_sgd() -> None:
+    """Ten steps with momentum and decay against torch.optim.SGD."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    local = LocalTraining(lr=0.2, momentum=0.9, weight_decay=0.01)
+    model = FlatModel(net, torch.float64)
+    theta, step = model.vector(), sgd_step(model, local)
+    velocity = torch.zeros(model.n_params, dtype=torch.float64)
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.2, momentum=0.9, weight_decay=0.01)
+    for _ in range(10):
+        x, y = torch.randn(7, 5, dtype=torch.float64), torch.randint(3, (7,))
+        theta, velocity, loss = step(theta, velocity, theta, x, y, torch.full((7,), 1 / 7, dtype=torch.float64))
+        optimiser.zero_grad()
+        expected = nn.functional.cross_entropy(net(x), y)
+        expected.backward()
+        optimiser.step()
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
+    torch.testing.assert_close(theta, torch.cat([p.detach().flatten() for p in net.parameters()]))
+
+
+def test_flat_model_round_trip() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(72, 4))
+    model = FlatModel(net)
+    assert model.n_params == sum(p.numel() for p in net.parameters())
+    assert model.size == model.n_params + 4  # running mean and variance
+    state = model.state_dict(model.vector() + 1)
+    assert state.keys() == net.state_dict().keys()
+    torch.testing.assert_close(state["1.running_var"], torch.full((2,), 2.0))
+    net.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"steps": 0}, {"steps": 1, "epochs": 1}, {"batch": 0}, {"lr": 0.0}, {"lr": float("inf")}, {"prox": -1.0}, {"momentum": 1.0}],
+)
+def test_impossible_settings(bad: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        LocalTraining(**bad)  # type: ignore[arg-type]
