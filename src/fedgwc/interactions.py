@@ -102,6 +102,29 @@ def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alph
     return new
 
 
+def weight_interval(
+    gamma: ArrayLike, gamma2: ArrayLike, visits: ArrayLike, alpha: float | None = None, z: float = 1.96
+) -> tuple[Floats, Floats]:
+    """A confidence interval (low [K], high [K]) for each client's expected reward mu_k around its weight gamma_k.
+
+    gamma and gamma2 are running means of the rewards and of their squares, so gamma2 - gamma^2 estimates the variance of
+    one reward without assuming that local steps are independent. A running mean over `visits` rewards has that variance
+    divided by `visits` (step 1/n) or, with a constant step alpha, times alpha / (2 - alpha), the variance proposition. A
+    client seen fewer than twice has no interval: (0, 1).
+    """
+    g, g2, n = (np.asarray(a, np.float64) for a in (gamma, gamma2, visits))
+    if alpha is None:
+        variance = np.maximum(g2 - g**2, 0.0) / np.maximum(n - 1, 1)
+    else:
+        # Both running means start at 0 and are small by this factor; the last reward alone weighs alpha.
+        full = np.maximum(1 - (1 - alpha) ** n, 1e-12)
+        g, g2 = g / full, g2 / full
+        variance = np.maximum(g2 - g**2, 0.0) * alpha / (2 - alpha) / (1 - alpha / (2 - alpha))
+    half = z * np.sqrt(variance)
+    unknown = n < 2
+    return np.where(unknown, 0.0, np.clip(g - half, 0, 1)), np.where(unknown, 1.0, np.clip(g + half, 0, 1))
+
+
 def update_interactions(
     P: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alpha: float | ArrayLike, out: NDArray[Any] | None = None
 ) -> NDArray[Any]:

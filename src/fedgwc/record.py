@@ -181,7 +181,8 @@ class RunFolder:
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
         for i, (tensors, metadata) in enumerate(zip(models, about, strict=True)):
-            data = safetensors.torch.save({k: v.cpu().contiguous() for k, v in tensors.items()}, metadata)
+            # One metadata entry: safetensors writes several in no fixed order, and equal runs should be equal files.
+            data = safetensors.torch.save({k: v.cpu().contiguous() for k, v in tensors.items()}, {"fedgwc": json.dumps(metadata)})
             write_atomically(fresh / f"cluster-{i}.safetensors", data)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(fresh, folder)

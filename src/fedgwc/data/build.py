@@ -78,7 +78,7 @@ def federate(
         pool.name,
         notes,
     )
-    return _shifted(federation, groups, seed)
+    return _shifted(federation, pool.x, groups, seed)
 
 
 class _Dealer:
@@ -103,11 +103,11 @@ class _Dealer:
         return mix
 
 
-def _shifted(federation: Federation, groups: tuple[Group, ...], seed: int) -> Federation:
+def _shifted(federation: Federation, x: Tensor, groups: tuple[Group, ...], seed: int) -> Federation:
     """Each group's rows seen through its own domain. Every row belongs to one client, so the pool itself is rewritten."""
     if not any(g.noise or g.blur or g.rotate or g.relabel for g in groups):
         return federation
-    x, y = federation.x.clone(), federation.y.clone()
+    x, y = x.clone(), federation.y.clone()
     owner = np.repeat(np.arange(len(groups)), [g.clients for g in groups])
     parts = {g: torch.from_numpy(_rows_of(federation, np.flatnonzero(owner == g))) for g in range(len(groups))}
     for g, group in enumerate(groups):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -43,11 +44,30 @@ class Rows:
         return np.repeat(np.arange(len(self)), self.sizes)
 
 
+class Samples(Protocol):
+    """What the engine asks of the samples: a Tensor does it, and so does a cache of images on disk."""
+
+    @property
+    def shape(self) -> torch.Size: ...  # [R, ...]
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> Tensor: ...
+
+    def to(self, device: torch.device, /) -> Samples: ...
+
+
 @dataclass(frozen=True)
 class Federation:
     """Clients over shared data. Pixels may stay uint8: they are scaled to [0, 1] and normalised batch by batch."""
 
-    x: Tensor  # [R, ...] uint8 or floating point
+    x: Samples  # [R, ...] uint8 or floating point
     y: Tensor  # [R] int64
     train: Rows
     test: Rows
@@ -58,6 +78,7 @@ class Federation:
     augment: bool = False  # random crop with padding 4 and flip, on training batches
     name: str = "federation"
     notes: tuple[str, ...] = field(default=())  # what building it had to decide
+    global_test: Ids | None = None  # rows no client owns, to score one model on everybody's task
 
     def __post_init__(self) -> None:
         if len(self.train) != len(self.test):

@@ -97,12 +97,16 @@ def _mixes(n_clients: int, n_classes: int, alpha: float, rng: np.random.Generato
     if alpha == 0:
         turns = -(-n_clients // n_classes)
         order = np.concatenate([rng.permutation(n_classes) for _ in range(turns)])[:n_clients]
-        return np.eye(n_classes)[order]
+        one_hot: Floats = np.eye(n_classes)[order]
+        return one_hot
     # A Dirichlet as normalised gammas in log space: for a tiny alpha / C every gamma variate underflows to 0.
-    a = alpha / n_classes
-    log = np.log(rng.gamma(a + 1, size=(n_clients, n_classes))) + np.log(rng.random((n_clients, n_classes))) / a
-    q: Floats = np.exp(log - log.max(1, keepdims=True))
-    return q / q.sum(1, keepdims=True)
+    a = max(alpha / n_classes, np.finfo(np.float64).tiny)
+    u = np.log(rng.random((n_clients, n_classes)))
+    with np.errstate(over="ignore"):
+        log = np.log(rng.gamma(a + 1, size=u.shape)) + (u - u.max(1, keepdims=True)) / a
+    raw = np.exp(log - log.max(1, keepdims=True))
+    q: Floats = raw / raw.sum(1, keepdims=True)
+    return q
 
 
 def _deal(y: Ids, q: Floats, size: int, n_classes: int, rng: np.random.Generator) -> tuple[list[Ids], int]:

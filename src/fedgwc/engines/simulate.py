@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -221,7 +222,7 @@ class Simulator:
         return Scores(clients, mean, correct, total.astype(np.float64))
 
     def _evaluation_batch(self) -> int:
-        return max(64, 2**23 // max(1, int(self.x[0].numel())))
+        return max(64, 2**23 // math.prod(self.x.shape[1:]))
 
 
 @contextmanager

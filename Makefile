@@ -1,0 +1,44 @@
+# Everything a newcomer needs: `make run` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+
+.PHONY: help setup run test test-slow lint bench browser clean
+
+help: ## What there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+.venv/core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) torch
+	$(PIP) -e .
+	@touch $@
+
+.venv/dev: .venv/core
+	$(PIP) -e '.[dev,report,images]'
+	@touch $@
+
+setup: .venv/dev ## Create .venv with the package and all that tests need
+
+run: .venv/core ## The main job: FedAvg against FedGWC on digits
+	$(BIN)/fedgwc run
+
+lint: .venv/dev ## Style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint ## Lint, types and tests
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-slow: .venv/dev ## The checks that take longer
+	$(BIN)/pytest -n 2 -m slow
+
+bench: .venv/dev ## What is measured, against whom
+	$(BIN)/python -m benchmarks
+
+browser: ## A headless browser for the report's tests (Debian)
+	apt-get update -qq && apt-get install -y -qq chromium chromium-driver
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -1,0 +1,113 @@
+"""Bring your own data: numpy files, one per client in a folder, or one file with a column that says whose a sample is."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgwc.core import Ids
+from fedgwc.data.federation import Federation, from_arrays
+from fedgwc.data.held_out import held_out
+from fedgwc.errors import InputError
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def arrays(
+    *,
+    seed: int,
+    path: str,
+    test_share: float = 0.2,
+    n_classes: int | None = None,
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+    augment: bool = False,
+) -> Federation:
+    """`path` is a folder of one `.npz` per client (x, y and perhaps x_test, y_test), or one `.npz` with x, y, client.
+
+    The one file may also have `is_test` (else a seeded `test_share` of each client's samples is held out, as it is for a
+    client's file without x_test) and `group`, the known group of each sample's client.
+    """
+    if not 0 < test_share < 1:
+        raise InputError(f"data.test_share must be in (0, 1), got {test_share}")
+    where = Path(path).expanduser()
+    table = _folder(where, test_share, seed) if where.is_dir() else load(where, ("x", "y", "client"))
+    federation = from_arrays(
+        table["x"],
+        table["y"],
+        table["client"],
+        test_share=test_share,
+        seed=seed,
+        is_test=table["is_test"].astype(bool) if "is_test" in table else None,
+        n_classes=n_classes,
+        groups=_groups(table, where) if "group" in table else None,
+    )
+    return replace(federation, mean=mean, std=std, augment=augment, name=where.stem or "arrays")
+
+
+def load(path: Path, needed: tuple[str, ...]) -> Arrays:
+    """The arrays of one npz file, none of them pickled, all as long as x."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            table = {key: file[key] for key in file.files}
+    except (OSError, ValueError, TypeError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(
+            f"cannot read {path} ({error}); it must be a whole .npz file of plain arrays, as np.savez writes it"
+        ) from error
+    lacking = [key for key in needed if key not in table]
+    if lacking:
+        raise InputError(f"{path} has {', '.join(table) or 'no array'} but lacks {', '.join(lacking)}")
+    if ("x_test" in table) != ("y_test" in table):
+        raise InputError(f"{path} has only one of x_test and y_test; give both or neither")
+    for key in ("y", "y_test"):
+        if key in table and not np.issubdtype(table[key].dtype, np.integer):
+            raise InputError(f"{path}: {key} must hold whole numbers, got {table[key].dtype}")
+    for x, *others in (("x", "y", "client", "is_test", "group"), ("x_test", "y_test")):
+        for key in others:
+            if key in table and table[key].shape != (len(table[x]),):
+                came = f"{key} has the shape {table[key].shape} and {x} has {len(table[x])} samples"
+                raise InputError(f"{path}: {came}; give one entry per sample")
+    return table
+
+
+def _folder(folder: Path, share: float, seed: int) -> Arrays:
+    # client_2 before client_10
+    paths = sorted(folder.glob("*.npz"), key=lambda p: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", p.stem)])
+    if not paths:
+        raise InputError(f"{folder} has no .npz file; it needs one per client, with x and y")
+    parts = [_client(path, k, share, seed) for k, path in enumerate(paths)]
+    shapes = {part["x"].shape[1:] for part in parts}
+    if len(shapes) > 1:
+        raise InputError(f"the clients of {folder} have samples of different shapes: {sorted(shapes)}; make them alike")
+    return {key: np.concatenate([part[key] for part in parts]) for key in ("x", "y", "client", "is_test")}
+
+
+def _client(path: Path, number: int, share: float, seed: int) -> Arrays:
+    table = load(path, ("x", "y"))
+    x, y = table["x"], table["y"]
+    is_test = np.zeros(len(y), bool)
+    if "x_test" in table:
+        x, y = np.concatenate([x, table["x_test"]]), np.concatenate([y, table["y_test"]])
+        is_test = np.arange(len(y)) >= len(table["y"])
+    elif len(y) < 2:
+        raise InputError(f"{path} has {len(y)} samples; a client needs at least 2, one to train and one to test")
+    else:
+        is_test[held_out(np.arange(len(y)), share, np.random.default_rng([seed, number]))[1]] = True
+    return {"x": x, "y": y, "client": np.full(len(y), number), "is_test": is_test}
+
+
+def _groups(table: Arrays, path: Path) -> Ids:
+    """[N]: the group of each client, in the order of clients; all samples of a client must agree."""
+    _, first, owner = np.unique(table["client"], return_index=True, return_inverse=True)
+    _, group = np.unique(table["group"], return_inverse=True)
+    if not np.array_equal(group[first][owner], group):
+        raise InputError(f"{path}: some client has samples of two groups; a client belongs to one")
+    found: Ids = group[first].astype(np.int64)
+    return found

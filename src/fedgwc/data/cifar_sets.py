@@ -1,0 +1,90 @@
+"""Federations over CIFAR-10 and CIFAR-100: dealt out by groups, or as a published partition file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fedgwc.data import authors_partition, fedvision
+from fedgwc.data.build import Group, federate
+from fedgwc.data.cifar import CIFAR10, CIFAR100, COUNTS, Cifar, Kind, read
+from fedgwc.data.federation import Federation
+from fedgwc.data.held_out import split_clients
+from fedgwc.errors import InputError
+
+
+def cifar10(
+    *,
+    seed: int,
+    root: str | None = None,
+    groups: tuple[Group, ...] = (Group(100, "dirichlet", alpha=0.05),),
+    train_size: int = 500,
+    test_size: int = 100,
+    augment: bool = True,
+    partition_file: str | None = None,
+) -> Federation:
+    """60,000 colour images of 32x32 pixels in 10 classes. A `partition_file` (csv of a user split) decides the clients."""
+    return _federation(CIFAR10, root, groups, train_size, test_size, seed, augment, partition_file)
+
+
+def cifar100(
+    *,
+    seed: int,
+    root: str | None = None,
+    groups: tuple[Group, ...] = (Group(100, "dirichlet", alpha=0.5),),
+    train_size: int = 500,
+    test_size: int = 100,
+    augment: bool = True,
+    partition_file: str | None = None,
+) -> Federation:
+    """60,000 colour images of 32x32 pixels in 100 classes.
+
+    A `partition_file` decides the clients instead of groups, sizes and seed: one that the authors of FedGWC published
+    (json or json.gz), or a csv of a user split (then a seeded fifth of each client's images is its test set).
+    """
+    return _federation(CIFAR100, root, groups, train_size, test_size, seed, augment, partition_file)
+
+
+def _federation(
+    kind: Kind,
+    root: str | None,
+    groups: tuple[Group, ...],
+    train_size: int,
+    test_size: int,
+    seed: int,
+    augment: bool,
+    partition_file: str | None,
+    counts: tuple[int, int] = COUNTS,
+) -> Federation:
+    data = read(kind, root, counts)
+    if partition_file is None:
+        return federate(data.pool(kind), groups, train_size, test_size, seed, augment=augment)
+    path = Path(partition_file).expanduser()
+    if not path.is_file():
+        raise InputError(f"there is no partition file {path}; give the path of a .json, .json.gz or .csv file")
+    return _by_csv(data, kind, path, seed, augment) if path.suffix == ".csv" else _by_authors(data, kind, path, augment)
+
+
+def _by_authors(data: Cifar, kind: Kind, path: Path, augment: bool) -> Federation:
+    part = authors_partition.read(path, data.names, data.y.numpy(), data.n_train)
+    left = len(data.y) - data.n_train - len(part.test.flat)
+    notes = (f"the clients are those of {path.name}; {left} test images belong to nobody",)
+    return Federation(data.x, data.y, part.train, part.test, kind.n_classes, None, kind.mean, kind.std, augment, kind.name, notes)
+
+
+def _by_csv(data: Cifar, kind: Kind, path: Path, seed: int, augment: bool) -> Federation:
+    """A user split counts images from 0 in the order of the train files; its class column proves that it means the same ones."""
+    split = fedvision.read_split(path.read_text(encoding="utf-8"), None, path.name)
+    try:
+        rows = np.array([int(image) for image in split.images], np.int64)
+    except ValueError as error:
+        raise InputError(f"{path} has image ids that are no numbers ({error}); is it a split of {kind.name}?") from error
+    inside = (rows >= 0) & (rows < data.n_train)
+    if not inside.all() or not np.array_equal(data.y.numpy()[rows], split.y):
+        raise InputError(f"{path} names other images or classes than this {kind.name}; is it a split of the same set and order?")
+    clients = [rows[split.owner == k] for k in range(len(split.users))]
+    train, test = split_clients(clients, 0.2, seed, range(len(clients)))
+    everyone = np.arange(data.n_train, len(data.y))
+    notes = (f"the clients are those of {path.name}; a seeded fifth of each client's images is its test set",)
+    return Federation(data.x, data.y, train, test, kind.n_classes, None, kind.mean, kind.std, augment, kind.name, notes, everyone)

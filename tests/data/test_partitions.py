@@ -1,0 +1,111 @@
+"""Every way of dealing: each row at most once, equal sizes, the same seed the same clients."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedgwc.data.partitions import dirichlet, iid, shards
+from fedgwc.errors import InputError
+
+LABELS = np.repeat(np.arange(10), 60)
+
+
+def deal(kind: str, seed: int) -> list[np.ndarray]:
+    if kind == "iid":
+        return iid(len(LABELS), 12, 30, seed)
+    if kind == "shards":
+        return shards(LABELS, 12, 2, 30, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return dirichlet(LABELS, 12, float(kind), 30, seed)[0]
+
+
+@pytest.mark.parametrize("kind", ["iid", "shards", "0", "0.05", "0.5", "100"])
+def test_each_row_is_used_at_most_once(kind: str) -> None:
+    rows = deal(kind, 3)
+    assert [len(r) for r in rows] == [30] * 12
+    assert len(np.unique(np.concatenate(rows))) == 360
+    assert all(np.array_equal(a, b) for a, b in zip(rows, deal(kind, 3), strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(rows, deal(kind, 4), strict=True))
+
+
+def test_alpha_zero_gives_one_class_each_and_uses_classes_evenly() -> None:
+    rows, mix = dirichlet(LABELS, 20, 0, 30, seed=1)
+    classes = [np.unique(LABELS[r]) for r in rows]
+    assert all(len(c) == 1 for c in classes)
+    assert np.bincount(np.concatenate(classes)).tolist() == [2] * 10
+    assert mix.sum(1).tolist() == [1.0] * 20
+
+
+def test_concentration_is_alpha_over_classes() -> None:
+    """The variance of a Dirichlet share is p (1 - p) / (alpha + 1) with p = 1/C, whatever C: Hsu's alpha, not alpha per class."""
+    _, mix = dirichlet(np.repeat(np.arange(10), 5000), 4000, 3.0, 10, seed=0)
+    assert mix.var() == pytest.approx(0.1 * 0.9 / 4, rel=0.05)
+    assert mix.mean() == pytest.approx(0.1)
+
+
+def test_few_classes_at_small_alpha() -> None:
+    """At alpha 0.5 over 100 classes a client holds a handful of classes, not 50."""
+    labels = np.repeat(np.arange(100), 500)
+    rows, _ = dirichlet(labels, 100, 0.5, 300, seed=0)
+    held = [len(np.unique(labels[r])) for r in rows]
+    assert 2 <= np.median(held) <= 8
+
+
+def test_tiny_alpha_does_not_underflow() -> None:
+    _, mix = dirichlet(LABELS, 5, 1e-6, 30, seed=0)
+    assert np.isfinite(mix).all()
+    np.testing.assert_allclose(mix.sum(1), 1)
+
+
+def test_test_sets_follow_the_training_mix() -> None:
+    labels = np.repeat(np.arange(10), 2000)
+    train, mix = dirichlet(labels, 10, 1.0, 500, seed=0)
+    test, same = dirichlet(labels, 10, 1.0, 500, seed=9, mix=mix)
+    assert same is mix or np.array_equal(same, mix)
+    for a, b in zip(train, test, strict=True):
+        share = [np.bincount(labels[r], minlength=10) / 500 for r in (a, b)]
+        assert np.abs(share[0] - share[1]).max() < 0.1
+
+
+def test_exhausted_classes_leave_the_mix_and_are_reported() -> None:
+    """Three one-class clients over two classes: the third finds its class empty and takes what remains."""
+    labels = np.array([0] * 6 + [1] * 6)
+    mix = np.array([[1.0, 0.0], [1.0, 0.0], [0.5, 0.5]])
+    with pytest.warns(UserWarning, match="1 of 3 clients ran out"):
+        rows, _ = dirichlet(labels, 3, 0, 4, seed=0, mix=mix)
+    assert [np.bincount(labels[r], minlength=2).tolist() for r in rows] == [[4, 0], [2, 2], [0, 4]]
+
+
+@given(alpha=st.floats(0, 1000), n_clients=st.integers(1, 20), size=st.integers(1, 30), seed=st.integers(0, 2**31))
+@settings(max_examples=60, deadline=None)
+def test_dirichlet_always_deals_what_was_asked(alpha: float, n_clients: int, size: int, seed: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows, mix = dirichlet(LABELS, n_clients, alpha, size, seed)
+    assert [len(r) for r in rows] == [size] * n_clients
+    assert len(np.unique(np.concatenate(rows))) == n_clients * size
+    np.testing.assert_allclose(mix.sum(1), 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dirichlet(LABELS, 5, -1, 10, 0), "alpha must be >= 0, got -1; 0 gives one class per client"),
+        (lambda: dirichlet(LABELS, 5, float("nan"), 10, 0), "alpha must be >= 0"),
+        (lambda: dirichlet(LABELS, 100, 1, 10, 0), "need 1000, but there are 600; use at most 6 each"),
+        (lambda: dirichlet([], 1, 1, 1, 0), "non-empty"),
+        (lambda: dirichlet([0.5, 1], 1, 1, 1, 0), "integers"),
+        (lambda: dirichlet(LABELS, 0, 1, 1, 0), "at least one client"),
+        (lambda: dirichlet(LABELS, 2, 1, 1, 0, mix=np.ones((3, 10))), "mix must be"),
+        (lambda: shards(LABELS, 2, 7, 30, 0), "choose a divisor"),
+    ],
+)
+def test_impossible_requests(call, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call()

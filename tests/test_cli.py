@@ -1,0 +1,113 @@
+"""The command as a user meets it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+QUICK = ["--set", "rounds=3", "--set", "data.train_size=6"]
+
+
+def fedgwc(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fedgwc", *args], capture_output=True, text=True, cwd=cwd, check=False, timeout=120
+    )
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\ntry:\n    from fedgwc.cli import main; main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('torch', 'scipy', 'sklearn', 'numpy') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip().endswith("[]")
+    for command in ("run", "compare", "list"):
+        assert command in out
+
+
+def test_importing_the_package_does_not_import_the_extras() -> None:
+    code = "import sys, fedgwc; fedgwc.ALGORITHMS; print([m for m in ('matplotlib', 'flwr', 'tensorboard') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_the_default_job_compares_fedavg_with_fedgwc(tmp_path) -> None:
+    done = fedgwc("run", *QUICK, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^fedavg +1 ", done.stdout, re.M)
+    assert re.search(r"^fedgwc +1 ", done.stdout, re.M)
+    for title in ("accuracy %", "balanced %", "weighted %"):
+        assert title in done.stdout
+    assert "runs/digits-fedavg-1, runs/digits-fedgwc-1" in done.stdout
+    assert "round 3/3" in done.stderr  # no terminal: plain lines
+
+
+def test_list_names_everything() -> None:
+    done = fedgwc("list")
+    assert done.returncode == 0
+    for name in ("digits", "fedavg", "fedgwc-release", "mlp"):
+        assert name in done.stdout
+
+
+def test_version() -> None:
+    assert re.fullmatch(r"fedgwc \d+\.\d+\.\d+\n", fedgwc("--version").stdout)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["run", "nonsense"], "no recipe 'nonsense'"),
+        (["run", "--set", "algorithm.beta"], "key=value"),
+        (["run", "--set", "rounds=none"], "rounds must be a whole number"),
+        (["run", "digits", "--set", "algorithm.name=fedgcw"], "did you mean fedgwc"),
+        (["run", "--resume"], "--resume needs --out"),
+        (["run", "--resume", "--out", "nowhere"], "nowhere holds no run"),
+        (["compare", "--algorithms", "fedavg,foo"], "unknown algorithm 'foo'"),
+        (["compare", "--seeds", "0"], "--seeds must be at least 1"),
+        (["run", "--out", "occupied", "digits"], "occupied is not an empty folder"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(args: list[str], message: str, tmp_path) -> None:
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied" / "file").write_text("mine")
+    done = fedgwc(*args, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "occupied"]
+
+
+def test_ctrl_c_saves_and_says_how_to_resume(tmp_path) -> None:
+    command = [sys.executable, "-m", "fedgwc", "run", "digits", "--set", "rounds=100000", "--out", "r"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "r" / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Resume with: fedgwc run --resume --out r" in stderr
+    assert "Traceback" not in stderr
+    assert list((tmp_path / "r" / "state").glob("*.ckpt"))
+
+
+def test_compare_writes_one_table_and_does_nothing_twice(tmp_path) -> None:
+    args = ["compare", "--algorithms", "fedavg,fedavgm", "--seeds", "2", *QUICK, "--out", "c"]
+    done = fedgwc(*args, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "±" in done.stdout
+    assert (tmp_path / "c" / "comparison.md").read_text().startswith("| algorithm | clusters |")
+    assert (tmp_path / "c" / "comparison.csv").read_text().count("\n") == 3
+    before = (tmp_path / "c" / "fedavg-seed0" / "metrics.jsonl").read_bytes()
+    again = fedgwc(*args, cwd=tmp_path)
+    assert again.returncode == 0
+    assert again.stdout == done.stdout
+    assert (tmp_path / "c" / "fedavg-seed0" / "metrics.jsonl").read_bytes() == before

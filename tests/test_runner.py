@@ -1,0 +1,199 @@
+"""Runs: interrupted and resumed equals uninterrupted, for every algorithm, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core import Rng
+from fedgwc.engines.meter import Meter
+from fedgwc.errors import InputError
+from fedgwc.progress import Silent
+from fedgwc.record import RunFolder
+from fedgwc.runner import rounds, run
+
+
+class StopAfter(Silent):
+    """Presses Ctrl-C at a round."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def round(self, number: int, loss: float, n_clusters: int) -> None:
+        if number == self.number:
+            signal.raise_signal(signal.SIGINT)
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+
+def assert_same_runs(a: Path, b: Path) -> None:
+    assert metrics(a) == metrics(b)
+    models = [sorted((f / "models").iterdir()) for f in (a, b)]
+    assert [p.name for p in models[0]] == [p.name for p in models[1]]
+    for p, q in zip(*models, strict=True):
+        assert p.read_bytes() == q.read_bytes()
+    one, two = RunFolder(a).trace(), RunFolder(b).trace()
+    assert one.keys() == two.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name])
+    assert (a / "labels.csv").read_text() == (b / "labels.csv").read_text()
+    splits = [{p.name: dict(np.load(p)) for p in (f / "splits").glob("*.npz")} for f in (a, b)]
+    assert splits[0].keys() == splits[1].keys()
+    for name, arrays in splits[0].items():
+        for key, value in arrays.items():
+            np.testing.assert_array_equal(value, splits[1][name][key])
+
+
+EAGER = {"visits": 1, "min_size": 2}  # splits within a few rounds, so that trees are interrupted too
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_resuming_changes_nothing(name: str, small, tmp_path) -> None:
+    settings = {"rate": 0.5, **(EAGER if name == "fedgwc" else {})}
+    job = small(name, rounds=10, algorithm=settings)
+    whole = run(job, tmp_path / "whole")
+    stopped = run(job, tmp_path / "parts", progress=StopAfter(3))
+    assert whole.finished
+    assert not stopped.finished
+    again = run(None, tmp_path / "parts", resume=True, progress=StopAfter(7))
+    assert not again.finished
+    assert run(None, tmp_path / "parts", resume=True).finished
+    assert_same_runs(tmp_path / "whole", tmp_path / "parts")
+    if name == "fedgwc":
+        assert whole.last["clusters"] > 1
+
+
+def test_a_run_folder_holds_what_it_promises(small, tmp_path) -> None:
+    job = small("fedgwc", rounds=8, algorithm={"rate": 0.5, **EAGER})
+    result = run(job, tmp_path / "r")
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
+    assert config["experiment"]["engine"]["how"] == "stacked"
+    assert config["versions"]["torch"] == torch.__version__
+    assert [row["round"] for row in result.metrics] == [4, 8]
+    for key in ("accuracy", "balanced_accuracy", "weighted_accuracy"):
+        assert 0 <= result.last[key] <= 1
+        assert f"{key}_by_size" in result.last
+    trace = RunFolder(tmp_path / "r").trace()
+    assert trace["ids"].shape[0] == 8
+    assert trace["L"].shape[2] == 2
+    tree = json.loads((tmp_path / "r" / "splits" / "tree.json").read_text())
+    assert tree[0]["parent"] is None
+    assert sum(len(n["members"]) for n in tree if n["ended"] is None) == 20
+    first = safetensors.torch.load_file(tmp_path / "r" / "models" / "cluster-0.safetensors")
+    job.module(job.federation()).load_state_dict(first)
+
+
+def test_the_trace_is_what_the_engine_reported(small, tmp_path) -> None:
+    job = small("fedavg", rounds=3)
+    run(job, tmp_path / "r")
+    federation = job.federation()
+    meter = Meter(job.simulator(federation))
+    states = rounds(job.algorithm, meter, meter.engine.model.vector(), 20, 3)  # type: ignore[attr-defined]
+    assert [number for number, _ in states] == [1, 2, 3]
+    trace = RunFolder(tmp_path / "r").trace()
+    for t, report in enumerate(meter.reported):
+        np.testing.assert_array_equal(trace["ids"][t], report.clients)
+        np.testing.assert_array_equal(trace["L"][t], report.losses)
+
+
+def test_a_round_depends_on_seed_round_and_state_only(small) -> None:
+    job = small("fedgwc", algorithm=EAGER)
+    federation = job.federation()
+    engine = job.simulator(federation)
+    state = job.algorithm.init(engine.model.vector(), 20)
+    one = job.algorithm.round(state, engine, Rng(0, 1))
+    job.algorithm.round(one, engine, Rng(0, 2))
+    two = job.algorithm.round(state, engine, Rng(0, 1))
+    np.testing.assert_array_equal(one.clusters[0].P, two.clusters[0].P)
+    assert torch.equal(one.clusters[0].server.theta, two.clusters[0].server.theta)
+
+
+def test_all_algorithms_sample_the_same_clients_while_there_is_one_cluster(small) -> None:
+    cohorts = {}
+    for name in ALGORITHMS:
+        job = small(name)
+        if getattr(job.algorithm, "sampling", "uniform") != "uniform":
+            continue
+        federation = job.federation()
+        meter = Meter(engine := job.simulator(federation))
+        job.algorithm.round(job.algorithm.init(job.initial(federation, engine), 20), meter, Rng(5, 1))
+        cohorts[name] = sorted(np.concatenate([r.clients for r in meter.reported]).tolist())
+    assert len({tuple(c) for c in cohorts.values()}) == 1, cohorts
+
+
+def test_an_output_folder_is_never_overwritten(small, tmp_path) -> None:
+    job = small(rounds=1)
+    run(job, tmp_path / "r")
+    before = (tmp_path / "r" / "metrics.jsonl").read_bytes()
+    with pytest.raises(InputError, match="already holds a run; resume it with --resume --out"):
+        run(job, tmp_path / "r")
+    assert (tmp_path / "r" / "metrics.jsonl").read_bytes() == before
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="not an empty folder"):
+        run(job, tmp_path / "full")
+
+
+def test_without_a_folder_runs_never_collide(small, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = [run(small(rounds=1)).folder for _ in range(2)]
+    assert [str(f) for f in folders] == ["runs/small-fedavg-1", "runs/small-fedavg-2"]
+
+
+def test_resuming_with_other_settings_is_refused(small, tmp_path) -> None:
+    run(small(rounds=2), tmp_path / "r")
+    with pytest.raises(InputError, match="a run with other seed"):
+        run(small(rounds=2, seed=1), tmp_path / "r", resume=True)
+    longer = run(small(rounds=4), tmp_path / "r", resume=True)  # more rounds of the same are fine
+    assert longer.last["round"] == 4
+
+
+def test_resuming_what_is_not_there(tmp_path) -> None:
+    with pytest.raises(InputError, match="holds no run"):
+        run(None, tmp_path, resume=True)
+    with pytest.raises(InputError, match="--resume needs --out"):
+        run(None, resume=True)
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(small, tmp_path) -> None:
+    job = small(rounds=6, evaluate={"every": 2, "checkpoint_seconds": 0.0})
+    whole = run(job, tmp_path / "whole")
+    run(job, tmp_path / "r", progress=StopAfter(4))
+    newest = max((tmp_path / "r" / "state").iterdir())
+    data = bytearray(newest.read_bytes())
+    data[-5] ^= 1
+    newest.write_bytes(data)
+    heard = []
+    watcher = Silent()
+    watcher.message = heard.append  # type: ignore[method-assign]
+    assert run(None, tmp_path / "r", resume=True, progress=watcher).finished
+    assert "checksum" in heard[0]
+    assert_same_runs(whole.folder, tmp_path / "r")
+
+
+def test_two_processes_cannot_write_one_folder(small, tmp_path) -> None:
+    run(small(rounds=1), tmp_path / "r")
+    other = RunFolder(tmp_path / "r")
+    other.lock()
+    with pytest.raises(InputError, match="another process is writing"):
+        run(small(rounds=2), tmp_path / "r", resume=True)
+    other.close()
+
+
+def test_deterministic_choice_of_the_engine_is_repeated_on_resume(small, tmp_path) -> None:
+    job = small(rounds=4, engine={"how": "one-by-one"})
+    run(job, tmp_path / "r", progress=StopAfter(2))
+    run(None, tmp_path / "r", resume=True)
+    config = json.loads((tmp_path / "r" / "config.json").read_text())
+    assert config["experiment"]["engine"]["how"] == "one-by-one"

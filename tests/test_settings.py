@@ -1,0 +1,115 @@
+"""Recipes: what is wrong is said in one sentence that names the key."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fedgwc.errors import InputError
+from fedgwc.experiment import experiment, load, read_recipe, recipes
+from fedgwc.settings import parse_assignment, set_path
+
+BASE: dict[str, Any] = {"data": {"name": "digits"}, "model": {"name": "mlp"}}
+
+WRONG = [
+    ({"rounds": 0}, "rounds must be at least 1"),
+    ({"rounds": 1.5}, "rounds must be a whole number, got 1.5"),
+    ({"rounds": True}, "rounds must be a whole number"),
+    ({"seed": -1}, "seed in 0"),
+    ({"sede": 1}, "no setting 'sede'.*did you mean seed"),
+    ({"algorithm": {"name": "fedgcw"}}, "unknown algorithm 'fedgcw'; choose from .*did you mean fedgwc"),
+    ({"algorithm": {"name": "fedgwc", "bta": 1}}, "algorithm has no setting 'bta'.*did you mean beta"),
+    ({"algorithm": {"name": "fedgwc", "beta": "x"}}, "algorithm.beta must be a number, got 'x'"),
+    ({"algorithm": {"name": "fedgwc", "beta": -1.0}}, "beta and eps must be positive"),
+    ({"algorithm": {"name": "fedgwc", "beta": float("nan")}}, "must be a number, got nan"),
+    ({"algorithm": {"name": "fedgwc", "features": "diagonal"}}, "algorithm.features must be one of 'rows', 'columns'"),
+    ({"algorithm": {"name": "fedavg", "rate": 0.0}}, "rate must be in"),
+    ({"algorithm": {"name": "fedavg", "aggregator": {"momentum": 2.0}}}, "momentum must be in"),
+    ({"algorithm": {"name": "fedavg", "aggregator": {"mometum": 0.1}}}, "algorithm.aggregator has no setting 'mometum'"),
+    ({"algorithm": "fedavg"}, "algorithm must be a table.*did you mean algorithm.name=fedavg"),
+    ({"local": {"steps": 1, "epochs": 2}}, "steps or epochs, not both"),
+    ({"local": {"lr": 0}}, "lr must be positive"),
+    ({"engine": {"device": "tpu"}}, "engine.device must be auto, cpu or cuda"),
+    ({"evaluate": {"every": 0}}, "evaluate.every must be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("tables", "message"), WRONG, ids=lambda x: str(x)[:40])
+def test_a_wrong_recipe_is_refused_with_a_reason(tables: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        experiment({**BASE, **tables})
+
+
+WRONG_DATA = [
+    ({"data": {"name": "digit"}}, "unknown data set 'digit'; choose from"),
+    ({"data": {}}, "unknown data set None"),
+    ({"data": {"name": "digits", "sizes": 3}}, "data has no setting 'sizes'"),
+    ({"data": {"name": "digits", "groups": 5}}, "data.groups must be a list"),
+    ({"data": {"name": "digits", "groups": [{"clients": 5, "noize": 1}]}}, r"data.groups\[0\] has no setting 'noize'.*noise"),
+    ({"data": {"name": "digits", "groups": [{}]}}, r"data.groups\[0\] needs clients"),
+    ({"data": {"name": "digits", "groups": [{"clients": 5000}]}}, "5000 clients of 12 samples need 60000"),
+]
+
+
+@pytest.mark.parametrize(("tables", "message"), WRONG_DATA, ids=lambda x: str(x)[:40])
+def test_a_wrong_federation_is_refused_with_a_reason(tables: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        experiment({**BASE, **tables}).federation()
+
+
+def test_a_preset_sets_local_training_and_the_recipe_wins() -> None:
+    fedprox = {"name": "fedprox"}
+    assert experiment({**BASE, "algorithm": fedprox}).local.prox == 0.01
+    assert experiment({**BASE, "algorithm": fedprox, "local": {"prox": 0.5}}).local.prox == 0.5
+    assert experiment(BASE).local.prox == 0
+
+
+def test_what_a_run_saves_is_the_experiment_again() -> None:
+    job = load("digits", ["algorithm.aggregator.momentum=0.9", "data.groups.1.noise=0.5", "seed=3"])
+    again = experiment(json.loads(json.dumps(job.to_json())))
+    assert again.to_json() == job.to_json()
+    assert again.algorithm == job.algorithm
+    assert again.federation().x.equal(job.federation().x)
+
+
+@pytest.mark.parametrize("name", sorted(recipes()))
+def test_every_shipped_recipe_is_a_valid_experiment(name: str) -> None:
+    job = load(name)
+    assert job.about, "a recipe says what it is in `about`"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("a.b=1", ("a", "b"), 1),
+        ("a=x y", ("a",), "x y"),
+        ('a="x"', ("a",), "x"),
+        ("a=[1, 2]", ("a",), [1, 2]),
+        ("a=true", ("a",), True),
+    ],
+)
+def test_assignments(text: str, path: tuple[str, ...], value: Any) -> None:
+    assert parse_assignment(text) == (path, value)
+
+
+@pytest.mark.parametrize("text", ["a", "=1", "a..b=1", ""])
+def test_malformed_assignments(text: str) -> None:
+    with pytest.raises(InputError, match="key=value"):
+        parse_assignment(text)
+
+
+def test_set_path_copies() -> None:
+    old = {"a": {"b": [{"c": 1}]}}
+    assert set_path(old, ("a", "b", "0", "c"), 2) == {"a": {"b": [{"c": 2}]}}
+    assert old == {"a": {"b": [{"c": 1}]}}
+
+
+def test_unreadable_recipes(tmp_path) -> None:
+    with pytest.raises(InputError, match=r"neither a file nor one of .*digits"):
+        read_recipe("nonsense")
+    for content in (b"rounds = ", b"\xff\xfe", b"[a]\n[a]"):
+        (tmp_path / "r.toml").write_bytes(content)
+        with pytest.raises(InputError, match="not a TOML recipe"):
+            read_recipe(tmp_path / "r.toml")
