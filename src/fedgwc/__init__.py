@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from fedgwc.core import Algorithm, Clustering, Engine, Rng, Scores, Updates
     from fedgwc.engines.simulate import EngineSettings, Simulator
     from fedgwc.errors import InputError
+    from fedgwc.experiment import Experiment, load
+    from fedgwc.interactions import (
+        affinity,
+        fedgw_cluster,
+        gaussian_rewards,
+        update_interactions,
+        update_weights,
+        weight_interval,
+    )
     from fedgwc.local import FlatModel, LocalTraining
+    from fedgwc.runner import Result, rounds, run
 
 __version__ = "0.1.0"
 
@@ -26,14 +36,25 @@ _HOME = {
     "Clustering": "core",
     "Engine": "core",
     "EngineSettings": "engines.simulate",
+    "Experiment": "experiment",
     "FlatModel": "local",
     "InputError": "errors",
     "LocalTraining": "local",
+    "Result": "runner",
     "Rng": "core",
     "Scores": "core",
     "Server": "aggregate",
     "Simulator": "engines.simulate",
     "Updates": "core",
+    "affinity": "interactions",
+    "fedgw_cluster": "interactions",
+    "gaussian_rewards": "interactions",
+    "load": "experiment",
+    "rounds": "runner",
+    "run": "runner",
+    "update_interactions": "interactions",
+    "update_weights": "interactions",
+    "weight_interval": "interactions",
 }
 _MODULES = ("data", "flower", "metrics")
 
@@ -44,16 +65,27 @@ __all__ = [
     "Clustering",
     "Engine",
     "EngineSettings",
+    "Experiment",
     "FlatModel",
     "InputError",
     "LocalTraining",
+    "Result",
     "Rng",
     "Scores",
     "Server",
     "Simulator",
     "Updates",
+    "affinity",
     "data",
+    "fedgw_cluster",
+    "gaussian_rewards",
+    "load",
     "metrics",
+    "rounds",
+    "run",
+    "update_interactions",
+    "update_weights",
+    "weight_interval",
 ]
 
 

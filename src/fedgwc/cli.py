@@ -53,6 +53,79 @@ def compare(
     compare_command(recipe, algorithms.split(","), seeds, sets or [], out)
 
 
+@app.command()
+def replay(
+    trace: Annotated[Path, typer.Argument(help="A run folder or an npz file with recorded losses.")],
+    sets: Sets = None,
+    sweep: Annotated[
+        list[str] | None, typer.Option("--sweep", metavar="KEY=V,V,...", help="One line per value: algorithm.beta=0.1,0.5,1")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Only the first so many rounds.", min=1)] = None,
+    export: Annotated[Path | None, typer.Option("--export", help="Also write the trace as one npz file.")] = None,
+) -> None:
+    """Cluster recorded losses again under other settings, in seconds and without training."""
+    from fedgwc.commands.replay import replay_command
+
+    replay_command(trace, sets or [], sweep or [], rounds, export)
+
+
+@app.command()
+def score(
+    counts: Annotated[Path, typer.Argument(help="csv: client, then its samples per class.")],
+    labels: Annotated[Path, typer.Argument(help="csv: client, cluster and, where known, the true group.")],
+) -> None:
+    """All clustering metrics for anybody's clusters."""
+    from fedgwc.commands.score import score_command
+
+    score_command(counts, labels)
+
+
+@app.command()
+def assign(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    data: Annotated[Path, typer.Argument(help="npz with the new client's x and y.")],
+) -> None:
+    """Give a new client its cluster: the model with the lowest loss on its training data."""
+    from fedgwc.commands.assign import assign_command
+
+    assign_command(run, data)
+
+
+data_app = typer.Typer(no_args_is_help=True, help="Data sets: what is there, fetch it, check it.")
+app.add_typer(data_app, name="data")
+Root = Annotated[Path | None, typer.Option("--root", help="Where data sets are; default: $FEDGWC_DATA or ~/.cache/fedgwc.")]
+Size = Annotated[int, typer.Option("--size", help="Height and width of cached photographs.", min=8, max=1024)]
+
+
+@data_app.command("ls")
+def data_ls(root: Root = None, size: Size = 224) -> None:
+    """Every data set: ready or missing, the disk it takes, and what to do."""
+    from fedgwc.commands.data import ls_command
+
+    ls_command(root, size)
+
+
+@data_app.command("prepare")
+def data_prepare(
+    name: Annotated[str, typer.Argument(help="A name from `fedgwc data ls`.")],
+    root: Root = None,
+    url: Annotated[str | None, typer.Option("--url", help="Fetch from here instead of the official address.")] = None,
+    size: Size = 224,
+) -> None:
+    """Download (resuming what broke off), check and decode a data set."""
+    from fedgwc.commands.data import prepare_command
+
+    prepare_command(name, root, url, size)
+
+
+@data_app.command("verify")
+def data_verify(name: Annotated[str, typer.Argument(help="A name from `fedgwc data ls`.")], root: Root = None) -> None:
+    """Check a data set that is there: checksums, then its whole content."""
+    from fedgwc.commands.data import verify_command
+
+    verify_command(name, root)
+
+
 @app.command("list")
 def list_() -> None:
     """What there is: recipes, algorithms, data sets, models."""

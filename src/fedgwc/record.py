@@ -120,6 +120,16 @@ class RunFolder:
         parts = [dict(np.load(p, allow_pickle=False)) for p in sorted((self.path / "trace").glob("*.npz"))]
         return join_traces(parts)
 
+    def save_clients(self, counts: NDArray[Any], groups: NDArray[Any] | None) -> None:
+        """What is known of the clients from the start: class counts, sizes and, where there are any, true groups."""
+        known = {} if groups is None else {"truth": groups}
+        write_atomically(self.path / "clients.npz", _npz({"counts": counts, "sizes": counts.sum(1).astype(np.int64), **known}))
+
+    def trace_with_clients(self) -> dict[str, NDArray[Any]]:
+        """The trace together with what is known of the clients: all that `fedgwc replay` needs."""
+        self.config()  # a folder that is no run is told so
+        return {**dict(np.load(self.path / "clients.npz", allow_pickle=False)), **self.trace()}
+
     # Checkpoints
 
     def checkpoint(self, number: int, state: Any) -> None:

@@ -96,7 +96,8 @@ def run(
     else:
         if out is None:
             folder = RunFolder(new_folder(job.recipe, job.algorithm_name))
-        folder.create({"experiment": _with_choices(job, engine), "versions": versions(), "notes": federation.notes})
+        folder.create(_config(job, engine, federation))
+        folder.save_clients(federation.class_counts("train"), federation.groups)
     for note in federation.notes:
         watcher.message(note)
     try:
@@ -123,6 +124,12 @@ def _with_choices(job: Experiment, engine: Simulator) -> dict[str, Any]:
     """The experiment with what the engine chose for itself, so that resuming repeats it."""
     tables = job.to_json()
     return {**tables, "engine": {**tables["engine"], "device": engine.device.type, "how": engine.how, "threads": engine.threads}}
+
+
+def _config(job: Experiment, engine: Simulator, federation: Federation) -> dict[str, Any]:
+    f = federation
+    about = {"n_clients": f.n_clients, "n_classes": f.n_classes, "shape": f.shape, "mean": f.mean, "std": f.std}
+    return {"experiment": _with_choices(job, engine), "federation": about, "notes": f.notes, "versions": versions()}
 
 
 def versions() -> dict[str, str]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fedgwc.aggregate import Aggregator
+from fedgwc.algorithms.cfl import CFL
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fesem import FeSEM
+from fedgwc.algorithms.ifca import IFCA
 from fedgwc.core import Algorithm
 
 ALGORITHMS: dict[str, Algorithm[Any]] = {
@@ -14,6 +17,9 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
     "fedavgm": FedAvg(aggregator=Aggregator(momentum=0.9)),
     "fedprox": FedAvg(),
     "fairavg": FedAvg(aggregator=Aggregator(weights="equal")),
+    "ifca": IFCA(),
+    "fesem": FeSEM(),
+    "cfl": CFL(),
     "fedgwc": FedGWC(),
     # The text, literally; where it is silent: n_max 5, no smallest group, the mse over the whole matrix.
     "fedgwc-paper": FedGWC(

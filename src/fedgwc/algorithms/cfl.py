@@ -1,0 +1,199 @@
+"""CFL (Sattler, Mueller and Samek, 2020): train one model until it stands still, and split where clients still pull apart.
+
+Where the common model stands still the clients' updates cancel. If each of them is small, the model suits everybody. If not,
+clients of one group pull the same way, and the cosines of their updates show the groups; each goes on as its own cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor
+
+from fedgwc import random
+from fedgwc.aggregate import Aggregator, Server
+from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
+from fedgwc.errors import InputError
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Clients that share a model."""
+
+    id: int
+    parent: int | None
+    born: int  # the round after which it came to be
+    members: Ids  # [K]
+    server: Server
+    mean_norm: float = 0.0  # of the mean update, last measured
+    max_norm: float = 0.0  # the largest of the last cohort's updates
+
+
+@dataclass(frozen=True)
+class Split:
+    """A cluster that is no more."""
+
+    id: int
+    parent: int | None
+    born: int
+    members: Ids  # [K]
+    ended: int
+    cross_similarity: float  # the largest cosine across the cut
+
+
+@dataclass(frozen=True)
+class Known:
+    """What each client last sent, relative to the model of the cluster that it is in now."""
+
+    updates: Tensor  # [N, n_params], or [N, d] sketches of them
+    weights: Floats  # [N]; 0: nothing known
+
+
+@dataclass(frozen=True)
+class CFLState:
+    clusters: tuple[Cluster, ...]
+    splits: tuple[Split, ...]
+    known: Known
+
+
+@dataclass(frozen=True)
+class CFL:
+    """Recursive bipartition. `eps1` and `eps2` are lengths of updates, so they depend on the model and on local training."""
+
+    rate: float = 0.1  # share of each cluster that trains in a round (at least 3 clients)
+    eps1: float = 0.4  # the cluster stands still when its mean update is shorter
+    eps2: float = 1.6  # and somebody still pulls when the longest update is longer
+    gamma: float = 0.0  # the paper's bound on the noise of a client's gradient, in [0, 1): a cut must be wider; 0: any cut
+    linkage: Literal["single", "complete"] = "single"  # single: the optimal cut; complete: balanced, as in the public code
+    min_size: int = 3  # smallest cluster; 1: the paper's
+    seen: float = 0.9  # share of a cluster whose updates must be known before it may split
+    memory_mb: int = 256  # most that the known updates may take; beyond, they are kept as sketches
+    sketch: int = 4096  # numbers per sketch; cosines are then off by about 1 / sqrt(sketch)
+    aggregator: Aggregator = field(default_factory=Aggregator)
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate)
+        if not (self.eps1 > 0 and self.eps2 > 0 and 0 <= self.gamma < 1 and 0 < self.seen <= 1):
+            got = f"{self.eps1}, {self.eps2}, {self.gamma} and {self.seen}"
+            raise InputError(f"cfl eps1 and eps2 must be positive, gamma in [0, 1) and seen in (0, 1], got {got}")
+        if min(self.min_size, self.sketch) < 1 or self.memory_mb < 0:
+            got = f"{self.min_size}, {self.sketch} and {self.memory_mb}"
+            raise InputError(f"cfl min_size and sketch must be >= 1 and memory_mb >= 0 (0: always sketches), got {got}")
+
+    def init(self, model: Tensor, n_clients: int) -> CFLState:
+        root = Cluster(0, None, 0, np.arange(n_clients), Server(model))
+        return CFLState((root,), (), Known(model.new_empty(n_clients, 0), np.zeros(n_clients)))
+
+    def round(self, state: CFLState, engine: Engine, rng: Rng) -> CFLState:
+        cohorts = [sample(c.members, cohort_size(len(c.members), self.rate), rng.generator(c.id)) for c in state.clusters]
+        which = np.repeat(np.arange(len(cohorts)), [len(c) for c in cohorts])
+        models = torch.stack([c.server.theta for c in state.clusters])
+        updates = engine.train(np.concatenate(cohorts), models, which, rng.training)
+        if not len(updates):
+            return state
+        rows = self.clustering(state).labels[updates.clients]
+        pulls = updates.parameters - models[torch.from_numpy(rows), : updates.n_params]  # [n, n_params]
+        lengths = pulls.norm(dim=1).cpu().numpy()
+        known = self._remember(state.known, updates, pulls, rng.seed)
+
+        clusters: list[Cluster] = []
+        splits = list(state.splits)
+        for i, c in enumerate(state.clusters):
+            c = replace(c, mean_norm=mean_norm(known, c.members), max_norm=float(lengths[rows == i].max(initial=0)))
+            sides, crossing = self.cut(c, known)
+            # After a split the round's updates are not lost: each side takes the mean of its own, as if it had split before.
+            groups = [c.members] if sides is None else [c.members[sides == side] for side in (0, 1)]
+            servers = [self.aggregator.step(c.server, updates.of(group)) for group in groups]
+            if sides is None:
+                clusters.append(replace(c, server=servers[0]))
+                continue
+            first = 1 + 2 * len(splits)  # every split bears two
+            clusters += [Cluster(first + j, c.id, rng.round, groups[j], servers[j]) for j in (0, 1)]
+            splits.append(Split(c.id, c.parent, c.born, c.members, rng.round, crossing))
+            known = replace(known, weights=np.where(np.isin(np.arange(len(known.weights)), c.members), 0.0, known.weights))
+        return CFLState(tuple(clusters), tuple(splits), known)
+
+    def clustering(self, state: CFLState) -> Clustering:
+        labels = np.empty(len(state.known.weights), np.int64)
+        for i, c in enumerate(state.clusters):
+            labels[c.members] = i
+        models = torch.stack([c.server.theta for c in state.clusters])
+        return Clustering(models, labels, np.array([c.id for c in state.clusters], np.int64))
+
+    def _remember(self, known: Known, updates: Updates, pulls: Tensor, seed: int) -> Known:
+        """Keep the newest update of each client, whole if all of them fit."""
+        n_clients, n_params = len(known.weights), pulls.shape[1]
+        if n_clients * n_params * pulls.element_size() > self.memory_mb * 2**20 and self.sketch < n_params:
+            pulls = sketched(pulls, self.sketch, seed)
+        kept = known.updates.clone() if known.updates.shape[1] else pulls.new_zeros(n_clients, pulls.shape[1])
+        kept[torch.from_numpy(updates.clients)] = pulls
+        weights = known.weights.copy()
+        weights[updates.clients] = updates.sizes.numpy() if self.aggregator.weights == "samples" else 1.0
+        return Known(kept, weights)
+
+    def cut(self, cluster: Cluster, known: Known) -> tuple[Ids | None, float]:
+        """The side (0 or 1) of each member and the largest cosine across, if the cluster is to split; else (None, nan)."""
+        met = known.weights[cluster.members] > 0
+        torn = cluster.mean_norm < self.eps1 and cluster.max_norm > self.eps2
+        if not torn or met.mean() < self.seen or met.sum() < 2 * self.min_size:
+            return None, np.nan
+        sides, crossing = bipartition(cosines(known.updates[torch.from_numpy(cluster.members[met])]), self.linkage)
+        sizes = np.bincount(sides, minlength=2)
+        if sizes.min() < self.min_size or np.sqrt((1 - crossing) / 2) <= self.gamma:
+            return None, np.nan
+        everybody = np.full(len(met), sizes.argmax())  # members that were never heard go with the larger side
+        everybody[met] = sides
+        return everybody, crossing
+
+    def numbers(self, state: CFLState) -> dict[str, float]:
+        """What eps1 and eps2 are compared with, in the cluster whose members pull the most."""
+        most = max(state.clusters, key=lambda c: c.max_norm)
+        return {"mean_norm": most.mean_norm, "max_norm": most.max_norm}
+
+    def tree(self, state: CFLState) -> list[dict[str, Any]]:
+        """All clusters that ever were; ended None: a leaf."""
+        nodes: list[Cluster | Split] = [*state.splits, *state.clusters]
+        keys = ("id", "parent", "born", "ended", "cross_similarity")
+        rows = [{k: getattr(n, k, None) for k in keys} | {"members": n.members.tolist(), "scores": {}} for n in nodes]
+        return sorted(rows, key=lambda row: row["id"])
+
+
+def mean_norm(known: Known, members: Ids) -> float:
+    """Length of the members' weighted mean update, over those that are known."""
+    weights = known.weights[members]  # 0 or at least 1
+    w = torch.from_numpy(weights / max(weights.sum(), 1.0)).to(known.updates)
+    return float((w @ known.updates[torch.from_numpy(members)]).norm())
+
+
+def cosines(updates: Tensor) -> Floats:
+    """[m, m]; an update of length 0 is at right angles to all others."""
+    unit = torch.nn.functional.normalize(updates)
+    return np.asarray((unit @ unit.T).cpu(), np.float64).clip(-1, 1)
+
+
+def bipartition(similarity: Floats, method: str = "single") -> tuple[Ids, float]:
+    """Two sides whose largest similarity across is as small as can be, and that similarity. similarity [m, m] -> ([m], float)
+
+    The paper's merging of the most similar pairs until two groups are left is single linkage: it cuts the weakest edge of a
+    maximum spanning tree, and every other cut crosses some edge of that tree too, none of them weaker.
+    """
+    distance = 1 - (similarity + similarity.T) / 2
+    np.fill_diagonal(distance, 0)
+    sides: Ids = cut_tree(linkage(squareform(distance, checks=False), method), 2)[:, 0].astype(np.int64)
+    return sides, float(1 - distance[np.ix_(sides == 0, sides == 1)].min())
+
+
+def sketched(x: Tensor, d: int, seed: int) -> Tensor:
+    """x [n, p] as [n, d] with about the same inner products: each column is added to a random place with a random sign.
+
+    A count sketch (Charikar, Chen and Farach-Colton, 2002). Unlike a dense projection it needs no matrix of p x d.
+    """
+    key, column = torch.tensor(seed, device=x.device), torch.arange(x.shape[1], device=x.device)
+    place = random.integers(random.mix(key), column, d)
+    sign = 1 - 2 * random.integers(random.mix(key + 1), column, 2)
+    return x.new_zeros(len(x), d).index_add_(1, place, x * sign)

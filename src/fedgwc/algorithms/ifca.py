@@ -1,0 +1,85 @@
+"""IFCA (Ghosh, Chung, Yin and Ramchandran, 2020): k models, and every client trains the one that fits its data best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgwc.aggregate import Aggregator, Server
+from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample
+from fedgwc.errors import InputError
+
+
+@dataclass(frozen=True)
+class IFCAState:
+    servers: tuple[Server, ...]  # k
+    labels: Ids  # [N] the model each client chose last; -1: it has not taken part yet
+
+
+@dataclass(frozen=True)
+class IFCA:
+    """Algorithm 1 with model averaging. The k models must start apart: `init` takes them as [k, D]."""
+
+    rate: float = 0.1  # share of the clients that train in a round (at least 3 clients)
+    k: int = 2  # models; the number of groups has to be known or tried
+    aggregator: Aggregator = field(default_factory=Aggregator)
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate)
+        if self.k < 1:
+            raise InputError(f"ifca k must be at least 1, got {self.k}; it is the number of models, and 1 is FedAvg")
+
+    @property
+    def n_models(self) -> int:
+        """How many independent initialisations `init` wants."""
+        return self.k
+
+    def init(self, model: Tensor, n_clients: int) -> IFCAState:
+        if model.ndim != 2 or len(model) != self.k:
+            raise InputError(
+                f"ifca with k={self.k} starts from {self.k} different models, so init wants [{self.k}, D], "
+                f"got {list(model.shape)}; stack {self.k} independent initialisations"
+            )
+        return IFCAState(tuple(Server(theta) for theta in model), np.full(n_clients, -1, np.int64))
+
+    def round(self, state: IFCAState, engine: Engine, rng: Rng) -> IFCAState:
+        n_clients = len(state.labels)
+        cohort = sample(np.arange(n_clients), cohort_size(n_clients, self.rate), rng.generator(0))
+        models = torch.stack([s.theta for s in state.servers])
+        cohort, choice = best_models(cohort, models, engine)
+        if not len(cohort):
+            return state
+        updates = engine.train(cohort, models, choice, rng.training)
+
+        # A choice counts once its training has arrived: a client that fails leaves no trace at all.
+        answered = np.isin(cohort, updates.clients)
+        labels = state.labels.copy()
+        labels[cohort[answered]] = choice[answered]
+        groups = [updates.of(cohort[choice == j]) for j in range(self.k)]
+        servers = tuple(self.aggregator.step(s, group) for s, group in zip(state.servers, groups, strict=True))
+        return IFCAState(servers, labels)
+
+    def clustering(self, state: IFCAState) -> Clustering:
+        """A client that never took part is served by the model that most of the others chose."""
+        chosen = np.bincount(state.labels[state.labels >= 0], minlength=self.k)
+        labels = np.where(state.labels < 0, chosen.argmax(), state.labels)
+        return Clustering(torch.stack([s.theta for s in state.servers]), labels)
+
+
+def best_models(cohort: Ids, models: Tensor, engine: Engine) -> tuple[Ids, Ids]:
+    """The clients that answered, and for each the model with the smallest loss on its own training data.
+
+    All questions go out in one call, so that a real client is asked once. A client that left a question open is left out.
+    """
+    k = len(models)
+    scores = engine.evaluate(np.repeat(cohort, k), models, np.tile(np.arange(k), len(cohort)), split="train")
+    clients, answers = np.unique(scores.clients, return_counts=True)
+    clients = clients[answers == k]
+    order = np.argsort(scores.clients, kind="stable")
+    order = order[np.isin(scores.clients[order], clients)]
+    losses = scores.loss[order].reshape(-1, k)
+    # A model that has diverged for a client (loss NaN) is the worst choice, not numpy's first one.
+    return clients, np.where(np.isnan(losses), np.inf, losses).argmin(1)

@@ -1,0 +1,113 @@
+"""`fedgwc replay`."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.fedgwc import FedGWC, FedGWCState
+from fedgwc.commands.tables import Table, show
+from fedgwc.errors import InputError
+from fedgwc.metrics.evaluation import clustering_scores
+from fedgwc.progress import Lines, watcher
+from fedgwc.replay import Trace, read_trace, replay
+from fedgwc.settings import lookup, override, parse_assignment, parse_value, set_path
+
+
+def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int | None, export: Path | None) -> None:
+    trace = read_trace(path)
+    if rounds is not None:
+        trace = replace(trace, ids=trace.ids[:rounds], losses=trace.losses[:rounds])
+    if export is not None:
+        _export(trace, export)
+    axes = [_axis(s) for s in sweeps]
+    settings = [dict(zip([a[0] for a in axes], values, strict=True)) for values in itertools.product(*[a[1] for a in axes])]
+    results = [(s, _one(trace, sets, s)) for s in settings]
+    if len(results) == 1:
+        _tell_splits(results[0][1])
+    rows = [[*map(str, s.values()), *_numbers(trace, state).values()] for s, state in results]
+    show(Table([*settings[0], *_numbers(trace, results[0][1])], rows))
+
+
+def algorithm_of(sets: list[str], chosen: dict[str, Any]) -> FedGWC:
+    table: dict[str, Any] = {}
+    for path, value in [parse_assignment(s) for s in sets] + [(tuple(k.split(".")), v) for k, v in chosen.items()]:
+        table = set_path(table, path, value)
+    settings = table.pop("algorithm", {})
+    if table:
+        raise InputError(f"a replay has algorithm settings only (algorithm.beta=0.5), got {', '.join(table)}")
+    name = settings.pop("name", "fedgwc")
+    algorithm = override(lookup(ALGORITHMS, name, "algorithm"), settings, "algorithm")
+    if not isinstance(algorithm, FedGWC):
+        raise InputError(f"{name} does not cluster by losses; replay fedgwc, fedgwc-paper or fedgwc-release")
+    return algorithm
+
+
+def _axis(sweep: str) -> tuple[str, list[Any]]:
+    key, equals, values = sweep.partition("=")
+    if not equals or not values:
+        raise InputError(f"a sweep is written key=value,value,..., for example algorithm.beta=0.1,0.5; got {sweep!r}")
+    return key, [parse_value(v) for v in values.split(",")]
+
+
+def _one(trace: Trace, sets: list[str], chosen: dict[str, Any]) -> FedGWCState:
+    progress = watcher()
+    title = "replay " + " ".join(f"{k}={v}" for k, v in chosen.items())
+    quiet = isinstance(progress, Lines)  # a replay takes seconds; lines in a pipe would only be noise
+    if not quiet:
+        progress.start(title.strip(), len(trace.ids), 0)
+    began = time.monotonic()
+
+    def watch(number: int, state: FedGWCState) -> None:
+        if not quiet and time.monotonic() - began > 1:
+            loss = float(np.nanmean(trace.losses[number - 1]))
+            progress.round(number, loss, len(state.clusters))
+
+    try:
+        return replay(trace, algorithm_of(sets, chosen), watch=watch)
+    finally:
+        if not quiet:
+            progress.stop()
+
+
+def _tell_splits(state: FedGWCState) -> None:
+    if not state.splits:
+        print("no split")
+    for s in state.splits:
+        children = np.bincount(s.labels)
+        births = [(c.parent, c.scores) for c in state.clusters] + [(c.parent, c.scores) for c in state.splits]
+        made = next(scores for parent, scores in births if parent == s.id)
+        scores = "  ".join(f"n={n}: {value:.3f}" for n, value in made.items())
+        sizes = " + ".join(map(str, children))
+        print(f"round {s.ended}: cluster {s.id} of {len(s.members)} clients -> {sizes}   Davies-Bouldin {scores}")
+    print()
+
+
+def _numbers(trace: Trace, state: FedGWCState) -> dict[str, str]:
+    labels = FedGWC().clustering(state).labels
+    counts = trace.counts if trace.counts is not None else np.ones((trace.n_clients, 1))
+    scores = clustering_scores(labels, counts, trace.truth)
+    if trace.counts is None:
+        scores = {k: v for k, v in scores.items() if k in ("rand", "ari")}
+    row = {
+        "clusters": str(len(state.clusters)),
+        "sizes": " ".join(str(len(c.members)) for c in state.clusters),
+        "first split": str(min((s.ended for s in state.splits), default="–")),
+        "MSE of P": f"{np.mean([c.mse for c in state.clusters]):.1e}",
+    }
+    wanted = (["ari", "rand"] if trace.truth is not None else []) + (["was", "wadb"] if trace.counts is not None else [])
+    titles = {"ari": "adj. Rand", "rand": "Rand", "was": "WAS", "wadb": "WADB"}
+    return row | {titles[k]: f"{scores[k]:.2f}" if k in scores else "–" for k in wanted}
+
+
+def _export(trace: Trace, path: Path) -> None:
+    optional = {"truth": trace.truth, "counts": trace.counts, "sizes": trace.sizes}
+    known = {k: v for k, v in optional.items() if v is not None}
+    np.savez_compressed(path, ids=trace.ids.astype(np.int32), L=trace.losses, **known)  # type: ignore[arg-type]
+    print(f"wrote {path}: {len(trace.ids)} rounds of {trace.n_clients} clients")

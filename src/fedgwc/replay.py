@@ -1,0 +1,101 @@
+"""Recorded losses again: how would FedGWC have clustered these clients under other settings?
+
+A replay is the real algorithm on an engine that answers every cohort with what was reported in that round, so it needs no
+data, no model and no training. Up to the first split of the replay this is exact. After it the trace still holds the losses
+that the *recorded* models gave, not those that the new clusters' own models would have given.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgwc.algorithms.fedgwc import FedGWC, FedGWCState
+from fedgwc.core import Floats, Ids, Rng, Scores, Split, Updates
+from fedgwc.errors import InputError
+from fedgwc.record import RunFolder
+
+
+@dataclass(frozen=True)
+class Trace:
+    """T rounds of at most n sampled clients with at most S losses each."""
+
+    ids: Ids  # [T, n], -1 where fewer were sampled
+    losses: NDArray[np.floating]  # [T, n, S], NaN where fewer steps were made
+    n_clients: int
+    truth: Ids | None = None  # [N] the group each client was built in
+    counts: Floats | None = None  # [N, C] class counts or frequencies
+    sizes: Ids | None = None  # [N] training samples
+
+
+def read_trace(path: Path) -> Trace:
+    """From a run folder or an npz with `ids` and `L` (and perhaps `truth`, `freq` or `counts`, `sizes`)."""
+    arrays = RunFolder(path).trace_with_clients() if path.is_dir() else _npz(path)
+    return trace_of(arrays, str(path))
+
+
+def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
+    missing = [name for name in ("ids", "L") if name not in arrays]
+    if missing:
+        raise InputError(f"{where} has no {' and no '.join(missing)}; a trace holds ids [T, n] and L [T, n, S]")
+    ids, losses = arrays["ids"], arrays["L"]
+    if ids.ndim != 2 or losses.ndim != 3 or losses.shape[:2] != ids.shape or not ids.size:
+        raise InputError(f"{where}: ids must be [T, n] and L [T, n, S], got {ids.shape} and {losses.shape}")
+    if ids.dtype.kind not in "iu" or losses.dtype.kind != "f" or ids.max() > 10**7:
+        raise InputError(f"{where}: ids must be client numbers and L floating point, got {ids.dtype} and {losses.dtype}")
+    truth, counts = arrays.get("truth"), arrays.get("counts", arrays.get("freq"))
+    n_clients = max([int(ids.max()) + 1] + [len(a) for a in (truth, counts) if a is not None])
+    if truth is not None and (len(truth) != n_clients or len(np.unique(truth)) < 2):
+        truth = None  # constant: unknown
+    counts = None if counts is None or counts.ndim != 2 else counts.astype(np.float64)
+    return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, arrays.get("sizes"))
+
+
+def _npz(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.is_file():
+        raise InputError(f"no trace at {path}: give a run folder or an npz file")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in ("ids", "L", "truth", "freq", "counts", "sizes") if name in file}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
+        raise InputError(f"{path} is not a readable npz trace: {error}") from None
+
+
+class Recorded:
+    """An engine whose clients say again what they said in one round of a trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.row = 0
+
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+        ids, losses = self.trace.ids[self.row], self.trace.losses[self.row]
+        there = ids >= 0
+        sampled = ids[there]
+        sizes = np.ones(len(sampled)) if self.trace.sizes is None else self.trace.sizes[sampled]
+        return Updates(sampled, torch.zeros(len(sampled), 1), torch.from_numpy(losses[there]), torch.from_numpy(sizes))
+
+    def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+        raise NotImplementedError("a trace holds training losses only")
+
+
+def replay(
+    trace: Trace, algorithm: FedGWC, *, seed: int = 0, watch: Callable[[int, FedGWCState], None] | None = None
+) -> FedGWCState:
+    """The state after all recorded rounds; `watch` sees each round's."""
+    engine = Recorded(trace)
+    state = algorithm.init(torch.zeros(1), trace.n_clients)
+    for row in range(len(trace.ids)):
+        engine.row = row
+        state = algorithm.round(state, engine, Rng(seed, row + 1))
+        if watch:
+            watch(row + 1, state)
+    return state
