@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from fedgwc.aggregate import Aggregator, Server
     from fedgwc.algorithms import ALGORITHMS
     from fedgwc.core import Algorithm, Clustering, Engine, Rng, Scores, Updates
-    from fedgwc.engines.simulate import EngineSettings, Simulator
+    from fedgwc.engines.settings import EngineSettings
+    from fedgwc.engines.simulate import Simulator
     from fedgwc.errors import InputError
     from fedgwc.experiment import Experiment, load
     from fedgwc.interactions import (
@@ -35,7 +36,7 @@ _HOME = {
     "Algorithm": "core",
     "Clustering": "core",
     "Engine": "core",
-    "EngineSettings": "engines.simulate",
+    "EngineSettings": "engines.settings",
     "Experiment": "experiment",
     "FlatModel": "local",
     "InputError": "errors",

@@ -23,6 +23,9 @@ Recipe = Annotated[str | None, typer.Argument(help="A recipe's name (see `fedgwc
 Sets = Annotated[
     list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="Override a setting: algorithm.beta=0.5")
 ]
+Scale = Annotated[
+    str, typer.Option("--scale", help="full: the whole recipe; short: a tenth of its rounds; smoke: a few rounds on made data.")
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: a new one under runs/.")]
 
 
@@ -31,12 +34,13 @@ def run(
     recipe: Recipe = None,
     sets: Sets = None,
     out: Out = None,
+    scale: Scale = "full",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
 ) -> None:
     """Run one experiment. Without a recipe: FedAvg against FedGWC on scikit-learn's digits, in seconds."""
     from fedgwc.commands.run import run_command
 
-    run_command(recipe, sets or [], out, resume)
+    run_command(recipe, sets or [], out, resume, scale)
 
 
 @app.command()
@@ -46,11 +50,12 @@ def compare(
     seeds: Annotated[int, typer.Option("--seeds", help="Seeds 0, 1, ... for each algorithm.")] = 1,
     sets: Sets = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for all runs; default: a new one under runs/.")] = None,
+    scale: Scale = "full",
 ) -> None:
     """Run several algorithms on the same federations and put them in one table."""
     from fedgwc.commands.compare import compare_command
 
-    compare_command(recipe, algorithms.split(","), seeds, sets or [], out)
+    compare_command(recipe, algorithms.split(","), seeds, sets or [], out, scale)
 
 
 @app.command()

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from fedgwc.algorithms import ALGORITHMS, LOCAL
 from fedgwc.core import Algorithm
 from fedgwc.data import DATASETS, Federation
-from fedgwc.engines.simulate import EngineSettings, Simulator
+from fedgwc.engines.settings import EngineSettings
+from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.local import LocalTraining
 from fedgwc.models import MODELS
-from fedgwc.settings import call, check_keys, convert, lookup, override, parse_assignment, plain, set_path
+from fedgwc.settings import call, check_keys, convert, drop_path, lookup, override, parse_assignment, plain, set_path
 
 DEFAULT_RECIPE = "digits"
 TABLES = ("data", "model", "local", "algorithm", "engine", "evaluate")
@@ -106,13 +107,14 @@ class Experiment:
 
 
 def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experiment:
-    """A checked experiment from nested tables (a parsed recipe, a dict, a `config.json`)."""
-    check_keys(tables, ("rounds", "seed", *TABLES, "recipe", "about"), "the recipe")
+    """A checked experiment from nested tables (a parsed recipe, a dict, a `config.json`).
+
+    [algorithm] holds for whichever algorithm is chosen. A table named like an algorithm ([ifca]) holds for that one only and
+    wins over [algorithm]; [fedgwc] is also for fedgwc-paper and fedgwc-release, whose own tables win in turn.
+    """
+    check_keys(tables, ("rounds", "seed", *TABLES, "recipe", "about", *ALGORITHMS), "the recipe")
     t = {name: dict(_table(tables, name)) for name in TABLES}
-    t["algorithm"].setdefault("name", "fedgwc" if "fedgwc" in ALGORITHMS else "fedavg")
-    name = t["algorithm"]["name"]
-    preset = lookup(ALGORITHMS, name, "algorithm")
-    algorithm_settings = {k: v for k, v in t["algorithm"].items() if k != "name"}
+    name = t["algorithm"].setdefault("name", "fedgwc" if "fedgwc" in ALGORITHMS else "fedavg")
     rounds = convert(tables.get("rounds", 100), int, "rounds")
     seed = convert(tables.get("seed", 0), int, "seed")
     if rounds < 1 or not 0 <= seed < 2**32:
@@ -120,7 +122,7 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
     return Experiment(
         rounds,
         seed,
-        override(preset, algorithm_settings, "algorithm"),
+        _algorithm(name, t["algorithm"], tables),
         override(LocalTraining(), {**LOCAL.get(name, {}), **t["local"]}, "local"),
         override(EngineSettings(), t["engine"], "engine"),
         override(Evaluate(), t["evaluate"], "evaluate"),
@@ -128,6 +130,16 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
         str(tables.get("recipe", recipe)),
         str(tables.get("about", "")),
     )
+
+
+def _algorithm(name: Any, settings: Mapping[str, Any], tables: Mapping[str, Any]) -> Algorithm[Any]:
+    preset = lookup(ALGORITHMS, name, "algorithm")
+    algorithm = override(preset, {k: v for k, v in settings.items() if k != "name"}, "algorithm")
+    for other, theirs in ALGORITHMS.items():  # so that a slip shows whichever is chosen
+        override(theirs, _table(tables, other), other)
+    for own in (name.partition("-")[0], name):
+        algorithm = override(algorithm, _table(tables, own), own)
+    return algorithm
 
 
 def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -155,16 +167,22 @@ def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[str
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not a TOML recipe: {error}") from None
     tables.setdefault("recipe", path.stem)
+    return assigned(tables, sets)
+
+
+def assigned(tables: dict[str, Any], sets: Iterable[str]) -> dict[str, Any]:
+    """`tables` with `a.b=c` assignments applied, the last one winning."""
     for text in sets:
-        tables = set_path(tables, *parse_assignment(text))
+        path, value = parse_assignment(text)
+        if path[0] == "algorithm":  # meant for whichever is chosen, so what the recipe says for single ones gives way
+            for name in ALGORITHMS:
+                tables = drop_path(tables, (name, *path[1:]))
+        tables = set_path(tables, path, value)
     return tables
 
 
 def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[str] = ()) -> Experiment:
     """An experiment from a recipe's name, a TOML file or a dict of tables."""
     if isinstance(recipe, Mapping):
-        tables = dict(recipe)
-        for text in sets:
-            tables = set_path(tables, *parse_assignment(text))
-        return experiment(tables)
+        return experiment(assigned(dict(recipe), sets))
     return experiment(read_recipe(recipe, sets))

@@ -148,10 +148,11 @@ class FlatModel:
         return loss, torch.cat(flat) if flat else loss.new_empty(0)
 
 
-def sgd_step(model: FlatModel, local: LocalTraining) -> Step:
+def sgd_step(model: FlatModel, local: LocalTraining, ragged: bool = True) -> Step:
     """One step for one client: (theta [D], velocity, anchor [D], x [B, ...], y [B], w [B]) -> (theta, velocity, loss).
 
-    `w` holds the weight of each sample in the loss; if all are 0 the client is done and stays as it is.
+    `w` holds the weight of each sample in the loss; if all are 0 the client is done and stays as it is (checked only where
+    clients are `ragged`).
     `velocity` is [n_params] with local momentum and [0] without.
     """
 
@@ -173,7 +174,9 @@ def sgd_step(model: FlatModel, local: LocalTraining) -> Step:
             g = g + local.prox * (old - anchor[: model.n_params])
         if local.momentum:
             velocity = g = local.momentum * velocity + g
-        new = torch.cat([old - local.lr * g, state])
+        new = torch.cat([old - local.lr * g, state]) if len(state) else old - local.lr * g
+        if not ragged:
+            return new, velocity, loss
         working = w.sum() > 0
         return torch.where(working, new, theta), velocity, torch.where(working, loss, torch.nan)
 

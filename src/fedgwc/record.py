@@ -6,6 +6,7 @@ trace/          who was sampled, in which cluster, which losses; one npz per che
 splits/         the tree of clusters, and P at every split and at the end
 state/          the last two checkpoints
 models/         one safetensors file per cluster
+per_client.npz  how the final models serve each client
 """
 
 from __future__ import annotations
@@ -184,6 +185,10 @@ class RunFolder:
         head = ",".join(["client", *(f"class_{c}" for c in range(counts.shape[1]))])
         lines = [",".join(map(str, [k, *row])) for k, row in enumerate(counts.astype(int))]
         write_atomically(self.path / "counts.csv", "\n".join([head, *lines, ""]).encode())
+
+    def save_per_client(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """How the final models serve each client: `clients` [n] and one array [n] per score."""
+        write_atomically(self.path / "per_client.npz", _npz(arrays))
 
     def save_models(self, models: list[dict[str, Tensor]], about: list[dict[str, str]]) -> list[Path]:
         folder = self.path / "models"

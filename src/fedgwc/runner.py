@@ -22,6 +22,7 @@ from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment, experiment, load
 from fedgwc.interrupt import PoliteInterrupt
+from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
 from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.progress import Progress, Silent
 from fedgwc.record import RunFolder, new_folder
@@ -123,7 +124,7 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
 def _with_choices(job: Experiment, engine: Simulator) -> dict[str, Any]:
     """The experiment with what the engine chose for itself, so that resuming repeats it."""
     tables = job.to_json()
-    return {**tables, "engine": {**tables["engine"], "device": engine.device.type, "how": engine.how, "threads": engine.threads}}
+    return {**tables, "engine": {**tables["engine"], "device": engine.device.type, "how": engine.how, "threads": engine.threads, "workers": engine.workers}}
 
 
 def _config(job: Experiment, engine: Simulator, federation: Federation) -> dict[str, Any]:
@@ -233,3 +234,13 @@ class _Run:
         about = [{"clients": str(n), "model": str(self.job.tables["model"].get("name"))} for n in sizes]
         folder.save_models(dicts, about)
         folder.save_clusters(clustering.labels, self.federation.groups, self.counts)
+        scores = self.engine.evaluate(np.arange(self.federation.n_clients), clustering.models, clustering.labels)
+        weighted = weighted_accuracy(scores, self.counts[scores.clients])
+        folder.save_per_client(
+            {
+                "clients": scores.clients,
+                "accuracy": accuracy(scores),
+                "balanced": balanced_accuracy(scores),
+                "weighted": weighted,
+            }
+        )

@@ -129,6 +129,15 @@ def set_path(table: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[s
     return copy
 
 
+def drop_path(table: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """A copy of nested tables without one value; where there is none, just a copy."""
+    head, rest = path[0], path[1:]
+    if not rest:
+        return {k: v for k, v in table.items() if k != head}
+    inner = table.get(head)
+    return {**table, head: drop_path(inner, rest)} if isinstance(inner, dict) else dict(table)
+
+
 def _set_item(items: list[Any], path: tuple[str, ...], value: Any, where: str) -> list[Any]:
     if not path[0].isdigit() or int(path[0]) >= len(items):
         raise InputError(f"{where} has entries 0..{len(items) - 1}, got {path[0]!r}")

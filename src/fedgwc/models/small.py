@@ -50,7 +50,8 @@ def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _block(n_in: int, n_out: int, padding: int = 0) -> list[nn.Module]:
-    return [nn.Conv2d(n_in, n_out, KERNEL, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
+    # ReLU keeps order, so it gives the same after pooling as before it, for a quarter of the work.
+    return [nn.Conv2d(n_in, n_out, KERNEL, padding=padding), nn.MaxPool2d(2), nn.ReLU()]
 
 
 def _after(model: str, shape: tuple[int, ...], side: int, padding: int) -> int:

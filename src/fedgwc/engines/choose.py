@@ -1,0 +1,55 @@
+"""Which way to run a cohort suits a model and a machine."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from fedgwc.engines.settings import EngineSettings, How, cores
+
+log = logging.getLogger("fedgwc")
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What about a model decides how its clients can be run."""
+
+    convolutional: bool
+    batch_norm: bool
+    dropout: bool
+
+
+def traits_of(module: nn.Module) -> Traits:
+    layers = list(module.modules())
+    return Traits(
+        any(isinstance(m, nn.modules.conv._ConvNd) for m in layers),
+        any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in layers),
+        any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in layers),
+    )
+
+
+def choose(settings: EngineSettings, traits: Traits, device: torch.device) -> tuple[How, int, int]:
+    """(how, threads, workers). Measured in docs/speed.md."""
+    how = _how(settings, traits, device)
+    workers = (settings.workers or cores()) if how == "workers" else 0
+    # A second thread in the short operators of a small stacked model only waits, and if another process holds its core
+    # everything waits for it. Workers have a core each.
+    threads = settings.threads or (1 if how in ("stacked", "workers") else cores())
+    return how, threads, workers
+
+
+def _how(settings: EngineSettings, traits: Traits, device: torch.device) -> How:
+    if traits.dropout and not settings.stack_random and settings.how in ("auto", "stacked"):
+        if settings.how == "stacked":
+            log.warning("the model uses Dropout, so clients run one by one; engine.stack_random=true stacks them all the same")
+        # Whole clients in parallel keep their random streams; on a GPU there is nothing to share out.
+        return "workers" if device.type == "cpu" and traits.convolutional and cores() > 1 else "one-by-one"
+    if settings.how != "auto":
+        return settings.how
+    if device.type == "cuda" or not traits.convolutional:
+        return "stacked"  # bound by overhead, which stacking removes
+    # Convolutions on a CPU are bound by arithmetic: keep every core busy with whole clients.
+    return "workers" if cores() > 1 else "one-by-one"

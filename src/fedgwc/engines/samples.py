@@ -1,0 +1,57 @@
+"""The federation's data on the device where clients train: which samples a cohort uses, and how the model sees them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from fedgwc import random
+from fedgwc.data.augment import crop_and_flip
+from fedgwc.data.federation import Federation
+from fedgwc.local import LocalTraining, Minibatches, minibatches
+
+
+class Samples:
+    """x and y stay whole; a client is a range of row numbers."""
+
+    def __init__(self, federation: Federation, device: torch.device, dtype: torch.dtype) -> None:
+        self.augment, self.dtype = federation.augment, dtype
+        self.x, self.y = federation.x.to(device), federation.y.to(device)
+        self.flat = torch.from_numpy(federation.train.flat).to(device)
+        self.offsets = torch.from_numpy(federation.train.offsets).to(device)
+        self.sizes = torch.from_numpy(federation.train.sizes).to(device)
+        self.shift, self.scale = _normalisation(federation, device, dtype)
+        self.plain = not self.shift.any() and bool((self.scale == 1).all())
+
+    def cohort(
+        self, local: LocalTraining, ids: Tensor, seed: Tensor, bounds: tuple[int, int, int]
+    ) -> tuple[Tensor, Minibatches, Tensor]:
+        """Row numbers [n, S, B] of every step, the minibatches they come from, and the clients' keys [n]."""
+        keys = random.keys(seed, ids)
+        batches = minibatches(local, self.sizes[ids], keys, bounds)
+        return self.flat[self.offsets[ids][:, None, None] + batches.places], batches, keys
+
+    def inputs(self, rows: Tensor, keys: Tensor | None = None, step: int = 0) -> Tensor:
+        """x at `rows`, scaled, normalised, and augmented where `keys` [n] name the clients of rows [n, B]."""
+        x = self.x[rows].to(self.dtype)
+        if not self.plain:
+            x = (x - self.shift) / self.scale
+        if keys is not None and self.augment:
+            x = crop_and_flip(x, keys, step, (-self.shift / self.scale).flatten())
+        return x
+
+    def evaluation_batch(self) -> int:
+        return max(64, 2**23 // math.prod(self.x.shape[1:]))
+
+
+def _normalisation(f: Federation, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Mean and deviation per channel, in the units of the stored pixels."""
+    unit = 255.0 if f.x.dtype == torch.uint8 else 1.0
+    images = f.x.ndim > 2
+    n_channels = int(f.x.shape[1]) if images else 1
+    shape = (n_channels, *(1,) * (f.x.ndim - 2)) if images else (1,)
+    mean = torch.tensor(f.mean or (0.0,) * n_channels, dtype=dtype, device=device)
+    std = torch.tensor(f.std or (1.0,) * n_channels, dtype=dtype, device=device)
+    return unit * mean.view(shape), unit * std.view(shape)

@@ -1,0 +1,74 @@
+"""How a cohort is run. Nothing here changes what is computed, except `dtype`, `precision` and the rounding of sums."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from fedgwc.errors import InputError
+
+How = Literal["auto", "stacked", "one-by-one", "workers"]
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Defaults choose for the model and machine at hand; what was chosen is written to the run's config.json."""
+
+    device: str = "auto"  # auto | cpu | cuda
+    how: How = "auto"  # stacked in one vmap step, one client at a time, or one client per worker process
+    dtype: Literal["float32", "float64"] = "float32"
+    precision: Literal["float32", "tf32", "bf16"] = "tf32"  # of products on CUDA; a CPU always computes in full
+    threads: int = 0  # of PyTorch while clients train; 0: one for stacked small models and for workers, else every core
+    workers: int = 0  # processes of how="workers"; 0: one per core
+    chunk: int = 0  # most clients stacked at once, to bound the memory of activations; 0: all
+    stack_random: bool = False  # stack models with Dropout too; their random draws then depend on the company
+    deterministic: bool = False  # on CUDA: only kernels that give the same bits every time
+    graphs: bool = True  # on CUDA: record a cohort's whole training once and replay it
+
+    def __post_init__(self) -> None:
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise InputError(f"engine.device must be auto, cpu or cuda, got {self.device!r}")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise InputError("engine.device is cuda, but PyTorch sees no CUDA device here; use auto or cpu")
+        if min(self.chunk, self.threads, self.workers) < 0:
+            raise InputError(
+                f"engine.chunk, threads and workers must be >= 0 (0 is automatic), "
+                f"got {self.chunk}, {self.threads} and {self.workers}"
+            )
+
+
+def device_of(settings: EngineSettings) -> torch.device:
+    name = settings.device
+    return torch.device("cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu"))
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def running(threads: int, precision: str, device: torch.device) -> Iterator[None]:
+    """PyTorch's global switches set for one call and put back after it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    old = _set_precision("ieee" if precision == "float32" else "tf32") if device.type == "cuda" else None
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        if old is not None:
+            _set_precision(*old)
+
+
+def _set_precision(matmul: str, conv: str | None = None) -> tuple[str, str]:
+    switches: Any = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    old = (switches[0].fp32_precision, switches[1].fp32_precision)
+    switches[0].fp32_precision, switches[1].fp32_precision = matmul, conv or matmul
+    return old

@@ -1,0 +1,128 @@
+"""A part of a cohort through its whole local training: stacked, or one client after the other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedgwc.engines import stacked_conv
+from fedgwc.engines.captured import Captured
+from fedgwc.engines.choose import Traits
+from fedgwc.engines.samples import Samples
+from fedgwc.engines.settings import EngineSettings
+from fedgwc.engines.stack import StackedStep
+from fedgwc.engines.workers import Workers
+from fedgwc.local import FlatModel, LocalTraining, Step, sgd_step
+
+log = logging.getLogger("fedgwc")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The shapes that a part of a cohort needs."""
+
+    steps: int
+    epochs: int
+    longest: int  # samples of the largest client
+    width: int  # samples of the largest batch
+    ragged: bool  # batches are padded, or some clients make fewer steps
+
+
+def run_steps(
+    step: Callable[..., tuple[Tensor, Tensor, Tensor]], local: LocalTraining, n_params: int, samples: Samples,
+    ids: Tensor, seed: Tensor, start: Tensor, bounds: Bounds,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """ids [n], start [n, D] -> theta [n, D], losses [n, S], all on the device of the samples."""
+    rows, batches, keys = samples.cohort(local, ids, seed, (bounds.steps, bounds.epochs, bounds.longest))
+    rows, weights = rows[:, :, : bounds.width], batches.weights[:, :, : bounds.width].to(start.dtype)
+    theta, losses = start, []
+    velocity = start.new_zeros(len(start), n_params if local.momentum else 0)
+    for s in range(bounds.steps):
+        x, y = samples.inputs(rows[:, s], keys, s), samples.y[rows[:, s]]
+        theta, velocity, loss = step(theta, velocity, start, x, y, weights[:, s])
+        losses.append(loss)
+    return theta, torch.stack(losses, 1)
+
+
+class Stacked:
+    """All clients in one vmap step; on CUDA the whole training of a cohort is one recorded graph."""
+
+    def __init__(self, model: FlatModel, local: LocalTraining, samples: Samples, settings: EngineSettings) -> None:
+        self.model, self.local, self.samples = model, local, samples
+        cuda = model.device.type == "cuda"
+        self._precision = "ieee" if settings.precision == "float32" else settings.precision
+        self._own_kernels = cuda and model.dtype == torch.float32 and stacked_conv.available()
+        self._captured = Captured() if cuda and settings.graphs else None
+        self._steps = {ragged: self._stack(sgd_step(model, local, ragged)) for ragged in (False, True)}
+
+    def _stack(self, step: Step) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+        if self.model.device.type == "cpu":
+            return StackedStep(step)
+        single = stacked_conv.wrapped(step, self._precision) if self._own_kernels else step
+        return torch.func.vmap(single, randomness="different")
+
+    def __call__(self, ids: Tensor, seed: int, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
+        device = self.model.device
+
+        def program(ids: Tensor, seed: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+            step = self._steps[bounds.ragged]
+            return run_steps(step, self.local, self.model.n_params, self.samples, ids, seed, start, bounds)
+
+        inputs = (ids.to(device), torch.tensor(seed, device=device), start)
+        with torch.no_grad():
+            if self._captured is None:
+                theta, losses = program(*inputs)
+            else:
+                theta, losses = self._captured((len(ids), bounds), program, *inputs)
+        return theta, losses.cpu()
+
+
+class OneByOne:
+    """One client after the other, or one per worker process; without padding, since there is no company."""
+
+    def __init__(self, model: FlatModel, local: LocalTraining, samples: Samples, traits: Traits, workers: int) -> None:
+        self.model, self.local, self.samples, self.traits = model, local, samples, traits
+        self._step = sgd_step(model, local, ragged=False)
+        # On a CPU, convolutions and pooling are faster with the channels innermost.
+        self._channels_last = traits.convolutional and model.device.type == "cpu"
+        self._workers = Workers(workers, self._single, model) if workers else None
+
+    def __call__(self, ids: Tensor, seed: int, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
+        if self._workers is not None:
+            results = self._workers(ids.tolist(), seed, start)
+        else:
+            results = (self._single(int(k), seed, row) for k, row in zip(ids, start, strict=True))
+        theta, losses = torch.full_like(start, torch.nan), torch.full((len(ids), bounds.steps), torch.nan, dtype=start.dtype)
+        for i, (model, loss) in enumerate(results):
+            theta[i], losses[i, : len(loss)] = model, loss.cpu()
+        return theta, losses
+
+    def _single(self, client: int, seed: int, start: Tensor) -> tuple[Tensor, Tensor]:
+        """start [D] -> theta [D], losses [S]; NaN if the model cannot learn from what the client has."""
+        size = self.samples.sizes[client : client + 1].cpu()
+        steps = int(self.local.step_counts(size))
+        width = int(self.local.batch_sizes(size))
+        bounds = Bounds(steps, -(-steps // (int(size) // width)), int(size), width, ragged=False)
+        ids, key = torch.tensor([client], device=start.device), torch.tensor(seed, device=start.device)
+        devices = [start.device] if start.device.type == "cuda" else []
+        with torch.random.fork_rng(devices, enabled=self.traits.dropout):
+            if self.traits.dropout:
+                torch.manual_seed((seed * 1_000_003 + client) % 2**63)  # Dropout draws from the global generator
+            try:
+                run = (self._lone_step, self.local, self.model.n_params, self.samples)
+                theta, losses = run_steps(*run, ids, key, start[None], bounds)
+            except ValueError as error:  # BatchNorm refuses to learn from a single value
+                log.warning("client %d, with %d samples per batch, cannot train this model: %s", client, width, error)
+                return torch.full_like(start, torch.nan), start.new_full((steps,), torch.nan)
+        return theta[0], losses[0]
+
+    def _lone_step(self, *stacked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        theta, velocity, anchor, x, y, w = (t[0] for t in stacked)
+        if self._channels_last and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        theta, velocity, loss = self._step(theta, velocity, anchor, x, y, w)
+        return theta[None], velocity[None], loss[None]
