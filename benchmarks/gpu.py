@@ -8,7 +8,9 @@ Needs torch (with Triton) and scikit-learn, nothing else.
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
+import pstats
 import statistics
 import time
 
@@ -68,13 +70,21 @@ def profile(engine: Simulator) -> str:
         for seed in range(3):
             engine.train(clients, start, zeros, seed)
         torch.cuda.synchronize()
-    return str(prof.key_averages().table(sort_by="cuda_time_total", row_limit=32, max_name_column_width=70))
+    return str(prof.key_averages().table(sort_by="cuda_time_total", row_limit=26, max_name_column_width=60))
+
+
+def host_profile(engine: Simulator) -> None:
+    profiler = cProfile.Profile()
+    profiler.enable()
+    rounds_per_second(engine, "fedgwc", 50)
+    profiler.disable()
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(22)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="where the card and the host spend a round")
     arguments = parser.parse_args()
     federation = cifar_like()
     torch.manual_seed(0)
@@ -92,6 +102,7 @@ def main() -> None:
             )
         if arguments.profile and precision == "tf32":
             print(profile(engine))
+            host_profile(engine)
         print("peak GiB", round(torch.cuda.max_memory_allocated() / 2**30, 2))
 
 

@@ -33,19 +33,24 @@ def main() -> None:
         x = tc.channels_last(torch.randn(n, batch, channels, size, size, device="cuda"))
         w = torch.randn(n, out, channels, 5, 5, device="cuda")
         y = tc.convolve(x, w, None, NO_PADDING, "tf32")
-        table = w.permute(0, 3, 4, 2, 1).contiguous()
+        table = w.permute(0, 1, 3, 4, 2).contiguous()
         flops = 2 * n * batch * out * channels * 25 * (size - 4) ** 2
         forward = partial(tc.launch_convolve, x, table, None, y, (5, 5), NO_PADDING, "tf32")
-        tiles = [(m, 64, k) for m in (64, 128, 256) for k in (32, 64)]
+        tiles = [(128, 64, 32), (256, 64, 32), (128, 64, 64)]
         best(f"{name} forward", flops, forward, itertools.product(tiles, (4, 8), (3, 4)))
-        backward = partial(tc.launch_weight_gradient, x, y, (5, 5), NO_PADDING, "tf32")
-        tiles = [(k, 64, m) for k in (64, 128) for m in (32, 64)]
-        best(
-            f"{name} weight gradient",
-            flops,
-            backward,
-            itertools.product(tiles, (4, 8), (3, 4), (2, 8, 32) if channels < 16 else (1, 2)),
-        )
+        for inner in (False, True):
+            left, right = (tc.images_last(x), tc.images_last(y)) if inner else (x, y)
+            backward = partial(tc.launch_weight_gradient, left, right, (5, 5), NO_PADDING, "tf32")
+            tiles = [(64, 64, 32), (128, 64, 32), (128, 64, 64)]
+            shares = (8, 32) if channels < 16 else (1, 3)
+            best(
+                f"{name} weight gradient, inner={inner}",
+                flops,
+                backward,
+                itertools.product(tiles, (4, 8), (3, 4), shares, (inner,)),
+            )
+        turning = [round(triton.testing.do_bench(partial(tc.images_last, t)), 4) for t in (x, y)]
+        print("turning x and dy takes", turning)
 
 
 if __name__ == "__main__":

@@ -169,12 +169,13 @@ def sgd_step(model: FlatModel, local: LocalTraining, ragged: bool = True) -> Ste
         old = theta[: model.n_params]
         g = torch.cat([grads[k].reshape(-1) for k in model.param_names])
         if local.weight_decay:
-            g = g + local.weight_decay * old
+            g = torch.add(g, old, alpha=local.weight_decay)
         if local.prox:
-            g = g + local.prox * (old - anchor[: model.n_params])
+            g = torch.add(g, old - anchor[: model.n_params], alpha=local.prox)
         if local.momentum:
-            velocity = g = local.momentum * velocity + g
-        new = torch.cat([old - local.lr * g, state]) if len(state) else old - local.lr * g
+            velocity = g = torch.add(g, velocity, alpha=local.momentum)
+        new = torch.sub(old, g, alpha=local.lr)
+        new = torch.cat([new, state]) if len(state) else new
         if not ragged:
             return new, velocity, loss
         working = w.sum() > 0

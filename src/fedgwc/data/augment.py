@@ -13,8 +13,8 @@ PADDING = 4
 def crop_and_flip(x: Tensor, key: Tensor, step: int, fill: Tensor) -> Tensor:
     """x [n, B, c, H, W], key [n] (each client's own stream), fill [c] (a black pixel as the model sees it)."""
     n, batch, channels, height, width = x.shape
-    # Counters from 2^62 on: the shuffles of the same stream use the small ones.
-    counter = (1 << 62) + ((step * batch + torch.arange(batch, device=x.device)) << 2)
+    # Counters from 2^62 on: the shuffles of the same stream use the small ones. A step has room for 2^20 samples.
+    counter = (1 << 62) + (((step << 20) + torch.arange(batch, device=x.device)) << 2)
     k = key[:, None]
     down = random.integers(k, counter, 2 * PADDING + 1) - PADDING  # [n, B]
     right = random.integers(k, counter + 1, 2 * PADDING + 1) - PADDING

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TypeVar
 
 import numpy as np
 import torch
 from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
 from torch import Tensor
 
 from fedgwc.core import Ids, Scores, Split, Updates
@@ -32,21 +34,22 @@ log = logging.getLogger("fedgwc")
 
 AWAY = (3, 4, 5)  # Flower's error codes for a message or reply that is unavailable, and for a node that is
 Answer = TypeVar("Answer", Trained, Scored)
+Put = Callable[[list[Task]], list[Question]]
+Read = Callable[[RecordDict, Sequence[Task]], dict[Task, Answer | Invalid]]
+Found = dict[Task, Answer | Invalid]
 
 
-class TooFewReplies(Exception):
+class TooFewReplies(Exception):  # noqa: N818 - what happened, and no mistake of anybody
     """No model got as many valid answers as `min_replies` asks for; nothing has changed."""
 
 
 class FlowerEngine:
     """Trains and evaluates on the nodes of a Flower `Grid`; the roster says who is where."""
 
-    def __init__(
-        self, post: Post, roster: Roster, wire: Wire, options: Options | None = None, costs: Costs | None = None
-    ) -> None:
-        self.post, self.roster, self.wire = post, roster, wire
-        self.options = options or Options()
-        self.costs = costs or Costs()
+    def __init__(self, grid: Grid, roster: Roster, wire: Wire, options: Options | None = None) -> None:
+        self.roster, self.wire, self.options = roster, wire, options or Options()
+        self.post = Post(grid, self.options.poll)
+        self.costs = Costs()  # bytes as they went over the wire
         self.number = 0  # of the round
         self.labels: Ids = np.zeros(len(roster), np.int64)  # [N], for stand-ins
         self.reported: list[Reported] = []  # since `begin`
@@ -101,78 +104,71 @@ class FlowerEngine:
 
     def _present(self, clients: Ids, which: Ids, seed: int, among: Ids | None = None) -> list[Task]:
         """The cohort as it can be asked; a stand-in has the same label as the row it trains, or any where labels do not count."""
-        free = np.setdiff1d(self.roster.available(), clients)
-        here = np.isin(clients, self.roster.available())
-        tasks = [Task(int(k), self.roster.names[k], int(m)) for k, m in zip(clients[here], which[here], strict=True)]
-        draw = np.random.default_rng([seed, self.number]).permutation(free)
-        for k, m in zip(clients[~here], which[~here], strict=True):
-            fits = draw if among is None else draw[among[draw] == m]
+        available = self.roster.available()
+        draw = np.random.default_rng([seed, self.number]).permutation(np.setdiff1d(available, clients))
+        cohort = np.array(clients, np.int64)
+        for i in np.flatnonzero(~np.isin(cohort, available)):
+            fits = draw if among is None else draw[among[draw] == which[i]]
             if len(fits):
-                log.info("round %d: client %s stands in for %s", self.number, self.roster.names[fits[0]], self.roster.names[k])
-                tasks.append(Task(int(fits[0]), self.roster.names[fits[0]], int(m)))
-                draw = draw[draw != fits[0]]
-        return sorted(tasks, key=lambda t: t.number)
+                names = self.roster.names[fits[0]], self.roster.names[cohort[i]]
+                log.info("round %d: client %s stands in for %s", self.number, *names)
+                cohort[i], draw = fits[0], draw[draw != fits[0]]
+        here = np.isin(cohort, available)
+        return self._tasks(cohort[here], np.asarray(which)[here])
+
+    def _tasks(self, clients: Ids, which: Ids) -> list[Task]:
+        return [Task(int(k), self.roster.names[k], int(m)) for k, m in zip(clients, which, strict=True)]
 
     def _score(self, tasks: list[Task], models: Tensor, split: Split) -> list[Scored]:
         return self._ask(tasks, "evaluate", lambda t: self.wire.evaluate(t, models, split, self.number), self.wire.scored)
 
     # One exchange
 
-    def _ask(
-        self,
-        tasks: list[Task],
-        kind: str,
-        put: Callable[[list[Task]], list[Question]],
-        read: Callable[[RecordDict, Sequence[Task]], list[Answer | Invalid]],
-    ) -> list[Answer]:
-        """All valid answers, in the order of the clients."""
-        at = self.roster.node
+    def _ask(self, tasks: list[Task], kind: str, put: Put, read: Read[Answer]) -> list[Answer]:
+        """All valid answers, in the order of the tasks."""
+        at, order = self.roster.node, {task: i for i, task in enumerate(tasks)}
         by_node = groupby(sorted(tasks, key=lambda t: (at[t.name], t.number, t.row)), key=lambda t: at[t.name])
-        asked = [(node, q) for node, mine in by_node for q in put(list(mine))]
+        asked = [(node, question) for node, mine in by_node for question in put(list(mine))]
         before = self.post.bytes_down, self.post.bytes_up
-        letters = [Letter(node, kind, q.content) for node, q in asked]
+        letters = [Letter(node, kind, question.content) for node, question in asked]
         replies = self.post.exchange(letters, self.options.deadline, str(self.number))
         self.costs = self.costs.plus(bytes_down=self.post.bytes_down - before[0], bytes_up=self.post.bytes_up - before[1])
         answers: list[Answer] = []
         for (node, question), reply in zip(asked, replies, strict=True):
-            answers += self._read(node, question, reply, read)
-        return sorted(answers, key=lambda a: (a.task.number, a.task.row))
+            answers += self._judge(self._read(node, question.tasks, reply, read))
+        return sorted(answers, key=lambda a: order[a.task])
 
     def _read(
-        self,
-        node: int,
-        question: Question,
-        reply: Message | None,
-        read: Callable[[RecordDict, Sequence[Task]], list[Answer | Invalid]],
-    ) -> list[Answer]:
+        self, node: int, tasks: tuple[Task, ...], reply: Message | None, read: Read[Answer]
+    ) -> dict[Task, Answer | Invalid]:
         if reply is None or (reply.has_error() and reply.error.code in AWAY):
             self.roster.absent(node)
-            return []
+            return {}
+        if reply.has_error():  # it is there but could not do it: missing rows, and nothing to hold against its clients
+            reason = (reply.error.reason or f"code {reply.error.code}").strip().splitlines()[-1]
+            log.warning("round %d: the app on node %d failed: %.300r", self.number, node, reason)
+            return {}
         try:
-            if reply.has_error():
-                raise Invalid(f"its app failed: {(reply.error.reason or str(reply.error.code)).strip().splitlines()[-1]}")
-            answers = read(reply.content, question.tasks)
+            return read(reply.content, tasks)
         except Invalid as reason:
-            answers = [reason] * len(question.tasks)
+            return dict.fromkeys(tasks, reason)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, MemoryError) as error:
-            answers = [Invalid(f"it cannot be read: {error!r}")] * len(question.tasks)
-        return self._judge(question, answers)
+            return dict.fromkeys(tasks, Invalid(f"it cannot be read: {error!r}"))
 
-    def _judge(self, question: Question, answers: Sequence[Answer | Invalid]) -> list[Answer]:
-        good = [a for a in answers if not isinstance(a, Invalid)]
-        heard = {a.task for a in good}
-        blamed = [t for t in question.tasks if t not in heard]
-        for task, reason in zip(blamed, [a for a in answers if isinstance(a, Invalid)], strict=False):
-            if task.number < len(self.roster):  # somebody who is not in yet has no record
-                self.roster.strike(task.number, str(reason))
-        return good
+    def _judge(self, answers: Found[Answer]) -> list[Answer]:
+        bad = {task.number: answer for task, answer in answers.items() if isinstance(answer, Invalid)}
+        for number, reason in bad.items():
+            if number < len(self.roster):  # somebody who is not in yet has no record
+                self.roster.strike(number, str(reason))
+        return [a for task, a in answers.items() if not isinstance(a, Invalid) and task.number not in bad]
 
     # What is kept
 
     def _enough(self, answers: list[Trained], n_models: int) -> list[Trained]:
         """Answers for models that got enough of them."""
-        got = np.bincount([a.task.row for a in answers], minlength=n_models)
-        few = np.flatnonzero((got > 0) & (got < self.options.min_replies))
+        least = self.options.min_replies
+        got = np.bincount(np.array([a.task.row for a in answers], np.int64), minlength=n_models)
+        few = np.flatnonzero((got > 0) & (got < least))
         for m in few:
             log.warning(
                 "round %d: model %d got %d of %d answers and stays as it is", self.number, m, got[m], self.options.min_replies
@@ -194,13 +190,9 @@ class FlowerEngine:
 
 def _scores(scored: list[Scored]) -> Scores:
     """By class if every client answered so, else all classes in one column."""
-    one = any(len(s.total) == 1 for s in scored)
-    clients, loss = np.array([s.task.number for s in scored], np.int64), np.array([s.loss for s in scored])
-    width = max([len(s.total) for s in scored], default=1)
-    columns = (
-        [np.array([s.correct for s in scored]), np.array([s.total for s in scored])]
-        if not one
-        else [np.array([[s.correct.sum()] for s in scored]), np.array([[s.total.sum()] for s in scored])]
-    )
-    correct, total = (c.reshape(len(scored), 1 if one else width) for c in columns)
-    return Scores(clients, loss, correct, total)
+    clients, loss = np.array([s.task.number for s in scored], np.int64), np.array([s.loss for s in scored], np.float64)
+    widths = {len(s.total) for s in scored} or {1}
+    if len(widths) > 1:
+        scored = [replace(s, correct=s.correct.sum(keepdims=True), total=s.total.sum(keepdims=True)) for s in scored]
+    shape = (len(scored), min(widths))
+    return Scores(clients, loss, np.reshape([s.correct for s in scored], shape), np.reshape([s.total for s in scored], shape))

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from fedgwc import random
-from fedgwc.data.augment import crop_and_flip
+from fedgwc.data.augment import PADDING, crop_and_flip
 from fedgwc.data.federation import Federation
+from fedgwc.engines import stacked_conv
 from fedgwc.local import LocalTraining, Minibatches, minibatches
 
 
@@ -23,6 +24,9 @@ class Samples:
         self.offsets = torch.from_numpy(federation.train.offsets).to(device)
         self.sizes = torch.from_numpy(federation.train.sizes).to(device)
         self.shift, self.scale = _normalisation(federation, device, dtype)
+        # On a GPU the whole way from stored pixels to a batch is one kernel.
+        images = isinstance(self.x, Tensor) and self.x.ndim == 4
+        self._one_pass = images and device.type == "cuda" and dtype == torch.float32 and stacked_conv.available()
         self.plain = not self.shift.any() and bool((self.scale == 1).all())
 
     def cohort(
@@ -35,6 +39,11 @@ class Samples:
 
     def inputs(self, rows: Tensor, keys: Tensor | None = None, step: int = 0) -> Tensor:
         """x at `rows`, scaled, normalised, and augmented where `keys` [n] name the clients of rows [n, B]."""
+        if keys is not None and self._one_pass:
+            from fedgwc.engines.triton_images import prepare
+
+            assert isinstance(self.x, Tensor)  # noqa: S101 (for the type checker)
+            return prepare(self.x, rows, keys, step, self.shift.flatten(), self.scale.flatten(), PADDING, self.augment)
         x = self.x[rows].to(self.dtype)
         if not self.plain:
             x = (x - self.shift) / self.scale

@@ -55,14 +55,17 @@ class Simulator:
         ids = torch.from_numpy(clients)
         sizes = self.sizes[ids]
         steps = self.local.step_counts(sizes)
-        theta = torch.empty_like(start)
-        losses = torch.full((len(ids), int(steps.max()) if len(ids) else 0), torch.nan, dtype=self.model.dtype)
         self.model.module.train()
-        for part in self._parts(self.local.batch_sizes(sizes)):
-            bounds = self._bounds(sizes[part])
-            at = part.to(self.device)
-            theta[at], losses[part, : bounds.steps] = self._train_part(ids[part], seed, start[at], bounds)
-        ok = self._healthy(theta, losses, steps)
+        parts = list(self._parts(self.local.batch_sizes(sizes)))
+        if len(parts) == 1:
+            theta, losses, total = self._train_part(ids, seed, start, self._bounds(sizes))
+        else:
+            theta, total = torch.empty_like(start), torch.empty(len(ids), dtype=start.dtype)
+            losses = torch.full((len(ids), int(steps.max()) if len(ids) else 0), torch.nan, dtype=start.dtype)
+            for part in parts:
+                bounds, at = self._bounds(sizes[part]), part.to(self.device)
+                theta[at], losses[part, : bounds.steps], total[part] = self._train_part(ids[part], seed, start[at], bounds)
+        ok = self._healthy(total, losses, steps)
         return Updates(clients, theta, losses, sizes, self.model.n_params).rows(ok)
 
     def _parts(self, widths: Tensor) -> Iterator[Tensor]:
@@ -80,8 +83,8 @@ class Simulator:
         even = bool((widths == widths[0]).all() and (counts == counts[0]).all())
         return Bounds(steps, epochs, longest, int(widths.max()), not even)
 
-    def _train_part(self, ids: Tensor, seed: int, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
-        """Some clients' whole local training: start [m, D] -> theta [m, D], losses [m, S] on the CPU."""
+    def _train_part(self, ids: Tensor, seed: int, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
+        """Some clients' whole local training: start [m, D] -> theta [m, D] and, on the CPU, losses [m, S], sums of theta [m]."""
         if self.how == "stacked" and not (self.traits.batch_norm and bounds.width == 1):
             try:
                 return self._stacked(ids, seed, start, bounds)
@@ -90,13 +93,16 @@ class Simulator:
                     raise
                 log.warning("this model cannot be stacked, so clients run one by one (%s)", str(error).splitlines()[0])
                 self.how = "one-by-one"
-        return self._one_by_one(ids, seed, start, bounds)
+        theta, losses = self._one_by_one(ids, seed, start, bounds)
+        return theta, losses, theta.sum(1).cpu()
 
-    def _healthy(self, theta: Tensor, losses: Tensor, steps: Tensor) -> Ids:
-        """Rows whose model and losses are finite; the others failed, and a failed client is a missing row."""
+    def _healthy(self, total: Tensor, losses: Tensor, steps: Tensor) -> Ids:
+        """Rows whose model and losses are finite; the others failed, and a failed client is a missing row.
+
+        `total` is the sum of a model's entries: it is finite only if all of them are.
+        """
         missing = torch.arange(losses.shape[1]) >= steps[:, None]
-        # A sum is finite only if all its terms are, and reads the models once.
-        ok = torch.isfinite(theta.sum(1)).cpu() & (torch.isfinite(losses) | missing).all(1)
+        ok = torch.isfinite(total) & (torch.isfinite(losses) | missing).all(1)
         return ok.nonzero()[:, 0].numpy()
 
     # Evaluation

@@ -65,20 +65,23 @@ class Stacked:
         single = stacked_conv.wrapped(step, self._precision) if self._own_kernels else step
         return torch.func.vmap(single, randomness="different")
 
-    def __call__(self, ids: Tensor, seed: int, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
+    def __call__(self, ids: Tensor, seed: int, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
         device = self.model.device
 
         def program(ids: Tensor, seed: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
             step = self._steps[bounds.ragged]
-            return run_steps(step, self.local, self.model.n_params, self.samples, ids, seed, start, bounds)
+            theta, losses = run_steps(step, self.local, self.model.n_params, self.samples, ids, seed, start, bounds)
+            return theta, torch.cat([losses, theta.sum(1, keepdim=True)], 1)  # all that the host reads, in one piece
 
         inputs = (ids.to(device), torch.tensor(seed, device=device), start)
         with torch.no_grad():
             if self._captured is None:
-                theta, losses = program(*inputs)
+                theta, report = program(*inputs)
             else:
-                theta, losses = self._captured((len(ids), bounds), program, *inputs)
-        return theta, losses.cpu()
+                theta, report = self._captured((len(ids), bounds), program, *inputs)
+                theta = theta.clone()  # the recording will write there again
+        read = report.cpu()
+        return theta, read[:, :-1], read[:, -1]
 
 
 class OneByOne:

@@ -3,6 +3,8 @@
 A cohort's convolution is `n` small independent ones. The library's way to batch them, one grouped convolution, reaches a few
 percent of a GPU; here each client's convolution is a matrix product [positions, patch] x [patch, channels] whose left side is
 gathered on the fly from channels-last images. Forward and input gradient are one kernel, the weight gradient another.
+Tensor cores read TF32 operands fastest when the summed axis is innermost in memory, so each kernel gets its operands that way.
+Tile sizes were measured on an H200 (`python -m benchmarks.tiles`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+Pair = tuple[int, int]
 
 
 @triton.jit
@@ -22,7 +26,7 @@ def _convolve(
     HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """y[n, b, ho, wo, o] = sum over (i, j, c) of x[n, b, ho + i - PH, wo + j - PW, c] * w[n, (i, j, c), o]."""
+    """y[n, b, ho, wo, o] = sum over k = (i, j, c) of x[n, b, ho + i - PH, wo + j - PW, c] * w[n, o, k]."""
     client = tl.program_id(2).to(tl.int64)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -30,16 +34,19 @@ def _convolve(
     x += client * sxn
     w += client * swn
     inside = m < BATCH * HO * WO
+    K: tl.constexpr = KH * KW * C
     acc = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, KH * KW * C, BK):
+    for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
         c, j, i = k % C, (k // C) % KW, k // (C * KW)
         h = ho[:, None] + i[None, :] - PH
         v = wo[:, None] + j[None, :] - PW
-        there = inside[:, None] & (k < KH * KW * C)[None, :] & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+        there = inside[:, None] & (k < K)[None, :]
+        if PH > 0 or PW > 0:
+            there = there & (h >= 0) & (h < H) & (v >= 0) & (v < W)
         patch = tl.load(x + b[:, None] * sxb + h * sxh + v * sxw + c[None, :] * sxc, mask=there, other=0.0)
-        weight = tl.load(w + k[:, None] * OC + o[None, :], mask=(k < KH * KW * C)[:, None] & (o < OC)[None, :], other=0.0)
-        acc = tl.dot(patch, weight, acc, input_precision=PRECISION)
+        weight = tl.load(w + o[:, None] * K + k[None, :], mask=(o < OC)[:, None] & (k < K)[None, :], other=0.0)
+        acc = tl.dot(patch, weight.T, acc, input_precision=PRECISION)
     if HAS_BIAS:
         acc += tl.load(bias + client * sbn + o, mask=o < OC, other=0.0)[None, :].to(tl.float32)
     y += client * (BATCH * HO * WO * OC)
@@ -48,71 +55,107 @@ def _convolve(
 
 @triton.jit
 def _weight_gradient(
-    x, dy, dw,
-    sxn, sxb, sxh, sxw, sxc, sdn, sdm,
+    x, dy, dw, db,
     BATCH: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, OC: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
-    SPLITS: tl.constexpr, PRECISION: tl.constexpr,
+    SPLITS: tl.constexpr, PRECISION: tl.constexpr, INNER: tl.constexpr,
     BK: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """dw[n, split, (i, j, c), o] = sum over a share of the positions m of x[n, patch m, (i, j, c)] * dy[n, m, o]."""
+    """dw[n, split, o, k] = sum over a share of the positions and images of x[n, patch, k] * dy[n, position, o]; db likewise.
+
+    INNER: x is [n, H, W, C, B] and dy [n, Ho, Wo, O, B], so that a block sums over images, innermost in memory;
+    otherwise both are channels-last and a block sums over positions m = (b, ho, wo).
+    """
     part = tl.program_id(2)
     client = (part // SPLITS).to(tl.int64)
     split = part % SPLITS
     k = tl.program_id(0) * BK + tl.arange(0, BK)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
+    K: tl.constexpr = KH * KW * C
     c, j, i = k % C, (k // C) % KW, k // (C * KW)
-    x += client * sxn
-    dy += client * sdn
-    M: tl.constexpr = BATCH * HO * WO
-    BLOCKS: tl.constexpr = (M + BM - 1) // BM
-    PER_SPLIT: tl.constexpr = (BLOCKS + SPLITS - 1) // SPLITS
+    x += client * (BATCH * H * W * C)
+    dy += client * (BATCH * HO * WO * OC)
     acc = tl.zeros((BK, BN), tl.float32)
-    for block in range(PER_SPLIT):
-        m = (split * PER_SPLIT + block) * BM + tl.arange(0, BM)
-        wo, ho, b = m % WO, (m // WO) % HO, m // (WO * HO)
-        h = ho[None, :] + i[:, None] - PH
-        v = wo[None, :] + j[:, None] - PW
-        there = (m < M)[None, :] & (k < KH * KW * C)[:, None] & (h >= 0) & (h < H) & (v >= 0) & (v < W)
-        patch = tl.load(x + b[None, :] * sxb + h * sxh + v * sxw + c[:, None] * sxc, mask=there, other=0.0)
-        slope = tl.load(dy + m[:, None].to(tl.int64) * sdm + o[None, :], mask=(m < M)[:, None] & (o < OC)[None, :], other=0.0)
-        acc = tl.dot(patch, slope, acc, input_precision=PRECISION)
-    dw += part.to(tl.int64) * (KH * KW * C * OC)
-    tl.store(dw + k[:, None] * OC + o[None, :], acc, mask=(k < KH * KW * C)[:, None] & (o < OC)[None, :])
+    sums = tl.zeros((BN,), tl.float32)
+    IMAGES: tl.constexpr = (BATCH + BM - 1) // BM  # blocks of images per position
+    BLOCKS: tl.constexpr = HO * WO * IMAGES if INNER else (BATCH * HO * WO + BM - 1) // BM
+    PER_SPLIT: tl.constexpr = (BLOCKS + SPLITS - 1) // SPLITS
+    for step in range(PER_SPLIT):
+        block = split * PER_SPLIT + step
+        if INNER:
+            position = block // IMAGES
+            b = (block % IMAGES) * BM + tl.arange(0, BM)
+            valid = (b < BATCH) & (block < BLOCKS)
+            h = position // WO + i - PH
+            v = position % WO + j - PW
+            fits = (k < K) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+            patch = tl.load(
+                x + ((h * W + v) * C + c)[:, None] * BATCH + b[None, :], mask=fits[:, None] & valid[None, :], other=0.0
+            )
+            slope = tl.load(
+                dy + (position * OC + o)[:, None] * BATCH + b[None, :], mask=(o < OC)[:, None] & valid[None, :], other=0.0
+            )
+            acc = tl.dot(patch, slope.T, acc, input_precision=PRECISION)
+            sums += tl.sum(slope.to(tl.float32), 1)
+        else:
+            m = block * BM + tl.arange(0, BM)
+            valid = m < BATCH * HO * WO
+            wo, ho, b = m % WO, (m // WO) % HO, m // (WO * HO)
+            h = ho[None, :] + i[:, None] - PH
+            v = wo[None, :] + j[:, None] - PW
+            there = valid[None, :] & (k < K)[:, None] & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+            patch = tl.load(x + ((b[None, :] * H + h) * W + v) * C + c[:, None], mask=there, other=0.0)
+            slope = tl.load(dy + m[:, None] * OC + o[None, :], mask=valid[:, None] & (o < OC)[None, :], other=0.0)
+            acc = tl.dot(patch, slope, acc, input_precision=PRECISION)
+            sums += tl.sum(slope.to(tl.float32), 0)
+    dw += part.to(tl.int64) * (K * OC)
+    tl.store(dw + o[None, :] * K + k[:, None], acc, mask=(k < K)[:, None] & (o < OC)[None, :])
+    if tl.program_id(0) == 0:
+        tl.store(db + part * OC + o, sums, mask=o < OC)
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """[n, B, C, H, W] with the channels innermost in memory, the rest in order."""
-    return x.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    """[n, B, C, H, W] with the channels innermost in memory, the rest in order; copies only where they are not."""
+    inner = x.permute(0, 1, 3, 4, 2)
+    return x if inner.is_contiguous() else inner.contiguous().permute(0, 1, 4, 2, 3)
 
 
-def convolve(x: Tensor, w: Tensor, bias: Tensor | None, padding: tuple[int, int], precision: str) -> Tensor:
-    """x [n, B, C, H, W], w [n, O, C, kh, kw], bias [n, O] -> [n, B, O, Ho, Wo], channels innermost in memory."""
-    n, batch, channels, height, width = x.shape
+def convolve(x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, precision: str) -> Tensor:
+    """x [n, B, C, H, W] (channels last), w [n, O, C, kh, kw], bias [n, O] -> [n, B, O, Ho, Wo], channels last."""
+    n, batch, _, height, width = x.shape
     out, kernel = w.shape[1], (w.shape[3], w.shape[4])
-    table = w.permute(0, 3, 4, 2, 1).contiguous()  # [n, kh, kw, C, O]: the right side of the product, coalesced
+    table = w.permute(0, 1, 3, 4, 2).contiguous()  # [n, O, kh, kw, C]: the patch innermost
     ho, wo = height + 2 * padding[0] - kernel[0] + 1, width + 2 * padding[1] - kernel[1] + 1
     y = torch.empty(n, batch, ho, wo, out, device=x.device, dtype=x.dtype).permute(0, 1, 4, 2, 3)
-    launch_convolve(x, table, bias, y, kernel, padding, precision, (128, _columns(out), 32 if channels < 32 else 64), 4, 3)
+    launch_convolve(x, table, bias, y, kernel, padding, precision, (256 if out > 16 else 128, _columns(out), 32), 8, 4)
     return y
 
 
-def input_gradient(dy: Tensor, w: Tensor, padding: tuple[int, int], precision: str) -> Tensor:
+def input_gradient(dy: Tensor, w: Tensor, padding: Pair, precision: str) -> Tensor:
     """The gradient of a convolution is one: of dy, fully padded, with the weights turned round and their channels swapped."""
     turned = w.flip(3, 4).transpose(1, 2)
     return convolve(dy, turned, None, (w.shape[3] - 1 - padding[0], w.shape[4] - 1 - padding[1]), precision)
 
 
-def weight_gradient(x: Tensor, dy: Tensor, kernel: tuple[int, int], padding: tuple[int, int], precision: str) -> Tensor:
-    """x [n, B, C, H, W], dy [n, B, O, Ho, Wo] (channels innermost) -> [n, O, C, kh, kw]."""
+def weight_gradient(x: Tensor, dy: Tensor, kernel: Pair, padding: Pair, precision: str) -> tuple[Tensor, Tensor]:
+    """x [n, B, C, H, W], dy [n, B, O, Ho, Wo], both channels last -> dw [n, O, C, kh, kw], db [n, O]."""
     n, batch, channels = x.shape[:3]
     out, ho, wo = dy.shape[2:]
-    bk, bn, bm = 64, _columns(out), 64
-    tiles = triton.cdiv(kernel[0] * kernel[1] * channels, bk) * triton.cdiv(out, bn)
-    # Long sums over positions are cut into shares, enough to occupy the card, and added in a fixed order.
-    splits = max(1, min(triton.cdiv(528, tiles * n), triton.cdiv(batch * ho * wo, 8 * bm)))
-    dw = launch_weight_gradient(x, dy, kernel, padding, precision, (bk, bn, bm), 4, 3, splits)
-    return dw.view(n, *kernel, channels, out).permute(0, 4, 3, 1, 2).to(x.dtype)
+    # Turning the operands costs a copy, which few channels do not repay; half precision needs no turning.
+    inner = channels >= 16 and x.dtype == torch.float32
+    tile = (128 if channels * kernel[0] * kernel[1] > 64 else 64, _columns(out), 32)
+    tiles = triton.cdiv(kernel[0] * kernel[1] * channels, tile[0]) * triton.cdiv(out, tile[1])
+    # Long sums are cut into shares, enough to occupy the card, and added in a fixed order.
+    splits = max(1, min(triton.cdiv(396, tiles * n), triton.cdiv(batch * ho * wo, 8 * tile[2])))
+    if inner:
+        x, dy = images_last(x), images_last(dy)
+    dw, db = launch_weight_gradient(x, dy, kernel, padding, precision, tile, 4, 3, splits, inner)
+    return dw.view(n, out, *kernel, channels).permute(0, 1, 4, 2, 3).to(x.dtype), db.to(x.dtype)
+
+
+def images_last(x: Tensor) -> Tensor:
+    """[n, B, C, H, W] with the images of a batch innermost in memory: [n, H, W, C, B] underneath."""
+    return x.permute(0, 3, 4, 2, 1).contiguous().permute(0, 4, 3, 1, 2)
 
 
 def _columns(out: int) -> int:
@@ -120,10 +163,10 @@ def _columns(out: int) -> int:
 
 
 def launch_convolve(
-    x: Tensor, table: Tensor, bias: Tensor | None, y: Tensor, kernel: tuple[int, int], padding: tuple[int, int],
+    x: Tensor, table: Tensor, bias: Tensor | None, y: Tensor, kernel: Pair, padding: Pair,
     precision: str, tile: tuple[int, int, int], warps: int, stages: int,
 ) -> None:  # fmt: skip
-    """y from x and the weights as `table` [n, kh, kw, C, O]; tile: positions, output channels and patch entries per block."""
+    """y from x and the weights as `table` [n, O, kh, kw, C]; tile: positions, output channels and patch entries per block."""
     n, batch, channels, height, width = x.shape
     out, ho, wo = y.shape[2:]
     grid = (triton.cdiv(batch * ho * wo, tile[0]), triton.cdiv(out, tile[1]), n)
@@ -137,20 +180,20 @@ def launch_convolve(
 
 
 def launch_weight_gradient(
-    x: Tensor, dy: Tensor, kernel: tuple[int, int], padding: tuple[int, int],
-    precision: str, tile: tuple[int, int, int], warps: int, stages: int, splits: int,
-) -> Tensor:  # fmt: skip
-    """[n, kh * kw * C, O]; tile: patch entries, output channels and positions per block."""
+    x: Tensor, dy: Tensor, kernel: Pair, padding: Pair,
+    precision: str, tile: tuple[int, int, int], warps: int, stages: int, splits: int, inner: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """dw [n, O, kh * kw * C], db [n, O]; tile: patch entries, output channels and summed entries per block."""
     n, batch, channels, height, width = x.shape
     out, ho, wo = dy.shape[2:]
     patch = kernel[0] * kernel[1] * channels
-    dw = torch.empty(n, splits, patch, out, device=x.device, dtype=torch.float32)
+    dw = torch.empty(n, splits, out, patch, device=x.device, dtype=torch.float32)
+    db = torch.empty(n, splits, out, device=x.device, dtype=torch.float32)
     grid = (triton.cdiv(patch, tile[0]), triton.cdiv(out, tile[1]), n * splits)
     _weight_gradient[grid](
-        x, dy, dw,
-        x.stride(0), x.stride(1), x.stride(3), x.stride(4), x.stride(2), dy.stride(0), dy.stride(4),
+        x, dy, dw, db,
         BATCH=batch, C=channels, H=height, W=width, OC=out, KH=kernel[0], KW=kernel[1], PH=padding[0], PW=padding[1],
-        HO=ho, WO=wo, SPLITS=splits, PRECISION=precision, BK=tile[0], BN=tile[1], BM=tile[2],
+        HO=ho, WO=wo, SPLITS=splits, PRECISION=precision, INNER=inner, BK=tile[0], BN=tile[1], BM=tile[2],
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    return dw.sum(1) if splits > 1 else dw[:, 0]
+    return (dw.sum(1), db.sum(1)) if splits > 1 else (dw[:, 0], db[:, 0])
