@@ -26,13 +26,12 @@ from fedgwc.core import Ids, Scores, Split, Updates
 from fedgwc.engines.meter import Costs, Reported
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Letter, Post
+from fedgwc.flower.post import Letter, Post, is_away
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.wire import Question, Scored, Task, Trained, Wire
 
 log = logging.getLogger("fedgwc")
 
-AWAY = (3, 4, 5)  # Flower's error codes for a message or reply that is unavailable, and for a node that is
 Answer = TypeVar("Answer", Trained, Scored)
 Put = Callable[[list[Task]], list[Question]]
 Read = Callable[[RecordDict, Sequence[Task]], dict[Task, Answer | Invalid]]
@@ -82,9 +81,7 @@ class FlowerEngine:
             stand_in = [present.get(int(np.searchsorted(cohort, k)), -1) for k in clients]
             clients = np.array(stand_in, np.int64)
         can = np.isin(clients, self.roster.available())
-        scored = self._score(
-            [Task(int(k), self.roster.names[k], int(m)) for k, m in zip(clients[can], which[can], strict=True)], models, split
-        )
+        scored = self._score(self._tasks(clients[can], which[can]), models, split)
         if split == "train":
             if len({s.task.number for s in scored}) < self.options.min_replies:
                 raise TooFewReplies(f"{len(scored)} answers to an evaluation, {self.options.min_replies} clients are needed")
@@ -141,7 +138,7 @@ class FlowerEngine:
     def _read(
         self, node: int, tasks: tuple[Task, ...], reply: Message | None, read: Read[Answer]
     ) -> dict[Task, Answer | Invalid]:
-        if reply is None or (reply.has_error() and reply.error.code in AWAY):
+        if reply is None or is_away(reply):
             self.roster.absent(node)
             return {}
         if reply.has_error():  # it is there but could not do it: missing rows, and nothing to hold against its clients

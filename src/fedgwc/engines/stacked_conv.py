@@ -43,13 +43,17 @@ class StackedConvolutions(TorchFunctionMode):
     def __init__(self, precision: str) -> None:
         super().__init__()
         self.precision = precision
+        self._first: Any = None  # what the first convolution gave: its slopes are wanted for a weight gradient only
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.conv2d and _is_plain(*args, **kwargs):
-            return self._convolution(*args, **kwargs)
+            y = self._convolution(*args, **kwargs)
+            if not torch._C._functorch.is_gradtrackingtensor(args[0]):
+                self._first = y
+            return y
         if getattr(func, "__name__", "") in ("max_pool2d", "_max_pool2d") and _is_square_pool(*args, **kwargs):
-            return _Pool.apply(args[0])[0]
+            return _Pool.apply(args[0], args[0] is self._first and self.precision != "bf16")[0]
         return func(*args, **kwargs)
 
     def _convolution(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *rest: Any, padding: Any = None, **_: Any) -> Any:
@@ -146,7 +150,7 @@ class _WeightGradient(_Inner):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: Tensor, dy: Tensor, kernel: Any, padding: Pair, precision: str) -> Any:
-        left, right = (_last(t, dim, info.batch_size) for t, dim in zip((x, dy), in_dims, strict=False))
+        left, right = (_front(t, dim, info.batch_size) for t, dim in zip((x, dy), in_dims, strict=False))
         return _kernels().weight_gradient(left, right, tuple(kernel), padding, precision), (0, 0)
 
 
@@ -154,7 +158,7 @@ class _Pool(torch.autograd.Function):
     """2x2 maxima, and which of the four each is."""
 
     @staticmethod
-    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(x: Tensor, turned: bool) -> tuple[Tensor, Tensor]:
         y, flat = F.max_pool2d(x, 2, return_indices=True)
         width = x.shape[-1]
         return y, ((flat // width) % 2 * 2 + flat % width % 2).to(torch.int8)
@@ -163,14 +167,14 @@ class _Pool(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(output[1])
-        ctx.size = tuple(inputs[0].shape[-2:])
+        ctx.size, ctx.turned = tuple(inputs[0].shape[-2:]), inputs[1]
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor, _: Any) -> Any:
-        return _Unpool.apply(dy, ctx.saved_tensors[0], ctx.size)
+        return _Unpool.apply(dy, ctx.saved_tensors[0], ctx.size, ctx.turned), None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor) -> Any:
+    def vmap(info: Any, in_dims: Any, x: Tensor, turned: bool) -> Any:
         from fedgwc.engines.triton_images import pool
 
         return pool(_last(x, in_dims[0], info.batch_size)), (0, 0)
@@ -178,15 +182,15 @@ class _Pool(torch.autograd.Function):
 
 class _Unpool(_Inner):
     @staticmethod
-    def forward(dy: Tensor, where: Tensor, size: Pair) -> Tensor:
+    def forward(dy: Tensor, where: Tensor, size: Pair, turned: bool) -> Tensor:
         raise NotImplementedError("only ever called stacked")
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, dy: Tensor, where: Tensor, size: Pair) -> Any:
+    def vmap(info: Any, in_dims: Any, dy: Tensor, where: Tensor, size: Pair, turned: bool) -> Any:
         from fedgwc.engines.triton_images import unpool
 
         n = info.batch_size
-        return unpool(_last(dy, in_dims[0], n), _last(where, in_dims[1], n), *size), 0
+        return unpool(_last(dy, in_dims[0], n), _last(where, in_dims[1], n), *size, turned), 0
 
 
 def _front(t: Tensor, dim: int | None, n: int) -> Tensor:

@@ -127,7 +127,7 @@ def convolve(x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, precision
     table = w.permute(0, 1, 3, 4, 2).contiguous()  # [n, O, kh, kw, C]: the patch innermost
     ho, wo = height + 2 * padding[0] - kernel[0] + 1, width + 2 * padding[1] - kernel[1] + 1
     y = torch.empty(n, batch, ho, wo, out, device=x.device, dtype=x.dtype).permute(0, 1, 4, 2, 3)
-    launch_convolve(x, table, bias, y, kernel, padding, precision, (256 if out > 16 else 128, _columns(out), 32), 8, 4)
+    launch_convolve(x, table, bias, y, kernel, padding, precision, (128, _columns(out), 32), 4, 4)
     return y
 
 
@@ -138,24 +138,30 @@ def input_gradient(dy: Tensor, w: Tensor, padding: Pair, precision: str) -> Tens
 
 
 def weight_gradient(x: Tensor, dy: Tensor, kernel: Pair, padding: Pair, precision: str) -> tuple[Tensor, Tensor]:
-    """x [n, B, C, H, W], dy [n, B, O, Ho, Wo], both channels last -> dw [n, O, C, kh, kw], db [n, O]."""
+    """x [n, B, C, H, W], dy [n, B, O, Ho, Wo] -> dw [n, O, C, kh, kw], db [n, O]."""
     n, batch, channels = x.shape[:3]
     out, ho, wo = dy.shape[2:]
     # Turning the operands costs a copy, which few channels do not repay; half precision needs no turning.
-    inner = channels >= 16 and x.dtype == torch.float32
-    tile = (128 if channels * kernel[0] * kernel[1] > 64 else 64, _columns(out), 32)
+    inner = (channels >= 16 or _images_last(dy)) and x.dtype == torch.float32
+    tile = (128 if channels * kernel[0] * kernel[1] > 128 else 64, _columns(out), 64 if channels >= 16 else 32)
     tiles = triton.cdiv(kernel[0] * kernel[1] * channels, tile[0]) * triton.cdiv(out, tile[1])
     # Long sums are cut into shares, enough to occupy the card, and added in a fixed order.
-    splits = max(1, min(triton.cdiv(396, tiles * n), triton.cdiv(batch * ho * wo, 8 * tile[2])))
+    splits = max(1, min(triton.cdiv(132, tiles * n) if channels >= 16 else 32, triton.cdiv(batch * ho * wo, 8 * tile[2])))
     if inner:
         x, dy = images_last(x), images_last(dy)
-    dw, db = launch_weight_gradient(x, dy, kernel, padding, precision, tile, 4, 3, splits, inner)
+    else:
+        x, dy = channels_last(x), channels_last(dy)
+    dw, db = launch_weight_gradient(x, dy, kernel, padding, precision, tile, 4, 4 if tile[2] == 64 else 3, splits, inner)
     return dw.view(n, out, *kernel, channels).permute(0, 1, 4, 2, 3).to(x.dtype), db.to(x.dtype)
 
 
 def images_last(x: Tensor) -> Tensor:
     """[n, B, C, H, W] with the images of a batch innermost in memory: [n, H, W, C, B] underneath."""
-    return x.permute(0, 3, 4, 2, 1).contiguous().permute(0, 4, 3, 1, 2)
+    return x if _images_last(x) else x.permute(0, 3, 4, 2, 1).contiguous().permute(0, 4, 3, 1, 2)
+
+
+def _images_last(x: Tensor) -> bool:
+    return x.permute(0, 3, 4, 2, 1).is_contiguous()
 
 
 def _columns(out: int) -> int:

@@ -101,6 +101,28 @@ def _unpool(dy, where, dx, total, C: tl.constexpr, H: tl.constexpr, W: tl.conste
     tl.store(dx + e, tl.load(dy + source, mask=inside & mine, other=0.0), mask=e < total)
 
 
+@triton.jit
+def _unpool_turned(
+    dy, where, dx,
+    BATCH: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    """As _unpool, but dx has the images of a batch innermost: [n, H, W, C, B]; one output position per program."""
+    HO: tl.constexpr = H // 2
+    WO: tl.constexpr = W // 2
+    client = tl.program_id(2).to(tl.int64)
+    position = tl.program_id(0)
+    ho, wo = position // WO, position % WO
+    b = (tl.program_id(1) % ((BATCH + BB - 1) // BB)) * BB + tl.arange(0, BB)
+    c = (tl.program_id(1) // ((BATCH + BB - 1) // BB)) * BC + tl.arange(0, BC)
+    source = ((client * BATCH + b[:, None]) * (HO * WO) + position) * C + c[None, :]
+    mask = (b < BATCH)[:, None] & (c < C)[None, :]
+    slope, index = tl.load(dy + source, mask=mask, other=0.0), tl.load(where + source, mask=mask, other=-1)
+    for q in tl.static_range(4):
+        target = ((client * H + 2 * ho + q // 2) * W + 2 * wo + q % 2) * C + c
+        turned = tl.trans(tl.where(index == q, slope, 0.0))
+        tl.store(dx + target[:, None] * BATCH + b[None, :], turned, mask=(c < C)[:, None] & (b < BATCH)[None, :])
+
+
 def pool(x: Tensor) -> tuple[Tensor, Tensor]:
     """x [n, B, C, H, W] channels last -> 2x2 maxima [n, B, C, H // 2, W // 2] channels last, and which of the four each is."""
     n, batch, channels, height, width = x.shape
@@ -110,9 +132,15 @@ def pool(x: Tensor) -> tuple[Tensor, Tensor]:
     return y.permute(0, 1, 4, 2, 3), where.permute(0, 1, 4, 2, 3)
 
 
-def unpool(dy: Tensor, where: Tensor, height: int, width: int) -> Tensor:
-    """The gradient of `pool`; dy channels last."""
+def unpool(dy: Tensor, where: Tensor, height: int, width: int, turned: bool) -> Tensor:
+    """The gradient of `pool`, for dy channels last; channels last itself or, if `turned`, images last."""
     n, batch, channels = dy.shape[:3]
+    if turned and height % 2 == width % 2 == 0:  # an odd border has no square, so nobody would write its zeros
+        dx = torch.empty(n, height, width, channels, batch, device=dy.device, dtype=dy.dtype)
+        blocks = triton.cdiv(batch, 64) * triton.cdiv(channels, 32)
+        grid = (height * width // 4, blocks, n)
+        _unpool_turned[grid](dy, where, dx, BATCH=batch, C=channels, H=height, W=width, BB=64, BC=32)
+        return dx.permute(0, 4, 3, 1, 2)
     dx = torch.empty(n, batch, height, width, channels, device=dy.device, dtype=dy.dtype)
     _unpool[(triton.cdiv(dx.numel(), 1024),)](dy, where, dx, dx.numel(), C=channels, H=height, W=width, BLOCK=1024)
     return dx.permute(0, 1, 4, 2, 3)
