@@ -15,7 +15,7 @@ help: ## What there is
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) -e '.[dev,report,images]'
+	$(PIP) -e '.[dev,report,images,flower]'
 	@touch $@
 
 setup: .venv/dev ## Create .venv with the package and all that tests need

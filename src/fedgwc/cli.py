@@ -36,11 +36,14 @@ def run(
     out: Out = None,
     scale: Scale = "full",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
+    track: Annotated[
+        str | None, typer.Option("--track", help="Also follow the run elsewhere: tensorboard, in RUN/tensorboard.")
+    ] = None,
 ) -> None:
     """Run one experiment. Without a recipe: FedAvg against FedGWC on scikit-learn's digits, in seconds."""
     from fedgwc.commands.run import run_command
 
-    run_command(recipe, sets or [], out, resume, scale)
+    run_command(recipe, sets or [], out, resume, scale, track)
 
 
 @app.command()
@@ -72,6 +75,20 @@ def replay(
     from fedgwc.commands.replay import replay_command
 
     replay_command(trace, sets or [], sweep or [], rounds, export)
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs; one that holds runs stands for them.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    figures: Annotated[Path | None, typer.Option("--figures", help="Folder for all figures as PNG and SVG files.")] = None,
+) -> None:
+    """One self-contained page: what one run did, or how several compare."""
+    from fedgwc.commands.report import report_command
+
+    report_command(runs, out, figures)
 
 
 @app.command()
@@ -129,6 +146,51 @@ def data_verify(name: Annotated[str, typer.Argument(help="A name from `fedgwc da
     from fedgwc.commands.data import verify_command
 
     verify_command(name, root)
+
+
+deploy_app = typer.Typer(no_args_is_help=True, help="A real federation on Flower: set it up, check it, run it.")
+app.add_typer(deploy_app, name="deploy")
+Deployment = Annotated[Path, typer.Argument(help="The folder that `fedgwc deploy init` wrote.")]
+
+
+@deploy_app.command("init")
+def deploy_init(
+    folder: Annotated[Path, typer.Argument(help="A new folder for the app, certificates, keys and start scripts.")],
+    recipe: Annotated[str, typer.Option("--recipe", help="A recipe's name or a TOML file.")] = "digits",
+    host: Annotated[str, typer.Option("--host", help="The server's name or address, as nodes reach it.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="The server's port.")] = 8000,
+    bind: Annotated[str, typer.Option("--bind", help="The address that the server listens on.")] = "0.0.0.0",  # noqa: S104
+    nodes: Annotated[int, typer.Option("--nodes", help="How many nodes to make keys for.")] = 3,
+    own_data: Annotated[bool, typer.Option("--own-data", help="Nodes bring their own data files.")] = False,
+) -> None:
+    """Write all that a federation needs, with TLS and node authentication on."""
+    from fedgwc.commands.deploy import init_command
+
+    init_command(folder, recipe, host, port, bind, nodes, own_data)
+
+
+@deploy_app.command("check")
+def deploy_check(folder: Deployment) -> None:
+    """Say what is wrong before anything starts."""
+    from fedgwc.commands.deploy import check_command
+
+    check_command(folder)
+
+
+@deploy_app.command("register")
+def deploy_register(folder: Deployment) -> None:
+    """Make the nodes' public keys known to the running server; nodes without are refused."""
+    from fedgwc.commands.deploy import register_command
+
+    register_command(folder)
+
+
+@deploy_app.command("run")
+def deploy_run(folder: Deployment) -> None:
+    """Train, or resume; exit with 0 only if the run was completed."""
+    from fedgwc.commands.deploy import run_command as deploy_run_command
+
+    deploy_run_command(folder)
 
 
 @app.command("list")

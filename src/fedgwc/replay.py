@@ -23,6 +23,16 @@ from fedgwc.core import Floats, Ids, Rng, Scores, Split, Updates
 from fedgwc.errors import InputError
 from fedgwc.record import RunFolder
 
+UNREADABLE = (
+    ValueError,
+    OSError,
+    EOFError,
+    KeyError,
+    AttributeError,
+    TypeError,
+    zipfile.BadZipFile,
+)  # what numpy says of bad npz files
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -38,8 +48,16 @@ class Trace:
 
 def read_trace(path: Path) -> Trace:
     """From a run folder or an npz with `ids` and `L` (and perhaps `truth`, `freq` or `counts`, `sizes`)."""
-    arrays = RunFolder(path).trace_with_clients() if path.is_dir() else _npz(path)
-    return trace_of(arrays, str(path))
+    return trace_of(_run_folder(path) if path.is_dir() else _npz(path), str(path))
+
+
+def _run_folder(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        return RunFolder(path).trace_with_clients()
+    except InputError:
+        raise
+    except UNREADABLE as error:
+        raise InputError(f"the trace of {path} is damaged or incomplete: {error}") from None
 
 
 def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
@@ -51,21 +69,27 @@ def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
         raise InputError(f"{where}: ids must be [T, n] and L [T, n, S], got {ids.shape} and {losses.shape}")
     if ids.dtype.kind not in "iu" or losses.dtype.kind != "f" or ids.max() > 10**7:
         raise InputError(f"{where}: ids must be client numbers and L floating point, got {ids.dtype} and {losses.dtype}")
+    if ids.max() < 0:
+        raise InputError(f"{where} names no client: every entry of ids is negative, which marks places that nobody took")
     truth, counts = arrays.get("truth"), arrays.get("counts", arrays.get("freq"))
     n_clients = max([int(ids.max()) + 1] + [len(a) for a in (truth, counts) if a is not None])
     if truth is not None and (len(truth) != n_clients or len(np.unique(truth)) < 2):
         truth = None  # constant: unknown
+    sizes = arrays.get("sizes")
+    if sizes is not None and sizes.shape != (n_clients,):
+        raise InputError(f"{where}: sizes must be one number of samples per client, [{n_clients}], got {sizes.shape}")
     counts = None if counts is None or counts.ndim != 2 else counts.astype(np.float64)
-    return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, arrays.get("sizes"))
+    return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, sizes)
 
 
 def _npz(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise InputError(f"no trace at {path}: give a run folder or an npz file")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # numpy leaves a file open that it opened itself and cannot read
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: file[name] for name in ("ids", "L", "truth", "freq", "counts", "sizes") if name in file}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{path} is not a readable npz trace: {error}") from None
 
 

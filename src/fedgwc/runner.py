@@ -124,7 +124,16 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
 def _with_choices(job: Experiment, engine: Simulator) -> dict[str, Any]:
     """The experiment with what the engine chose for itself, so that resuming repeats it."""
     tables = job.to_json()
-    return {**tables, "engine": {**tables["engine"], "device": engine.device.type, "how": engine.how, "threads": engine.threads, "workers": engine.workers}}
+    return {
+        **tables,
+        "engine": {
+            **tables["engine"],
+            "device": engine.device.type,
+            "how": engine.how,
+            "threads": engine.threads,
+            "workers": engine.workers,
+        },
+    }
 
 
 def _config(job: Experiment, engine: Simulator, federation: Federation) -> dict[str, Any]:

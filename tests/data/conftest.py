@@ -3,9 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_files import write_cifar100
+from made_files import COUNTS
+
+from fedgwc.data.cifar import CIFAR100
+from fedgwc.data.made import write_cifar
 
 
 @pytest.fixture
 def cifar100_folder(tmp_path: Path) -> Path:
-    return write_cifar100(tmp_path / "cifar-100-python", protocol=4)
+    return write_cifar(CIFAR100, tmp_path / "cifar-100-python", COUNTS)

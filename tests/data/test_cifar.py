@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_files import COUNTS, cifar_batches, packed, write_cifar100
+from made_files import COUNTS, packed
 
 from fedgwc.data import cifar, cifar_sets
 from fedgwc.data.build import Group
 from fedgwc.data.checksum import checksum
+from fedgwc.data.made import cifar_batches, write_cifar
 from fedgwc.errors import InputError
 
 
@@ -25,11 +26,11 @@ def with_checksum(kind: cifar.Kind, archive: Path) -> cifar.Kind:
 
 def test_python_layout(cifar100_folder: Path) -> None:
     got = cifar.read(cifar.CIFAR100, cifar100_folder.parent, COUNTS)
-    train, test = cifar_batches(100, 1, b"fine_labels")
+    train, test = cifar_batches(cifar.CIFAR100, COUNTS).values()
     assert got.x.shape == (14, 3, 32, 32)
     np.testing.assert_array_equal(got.x.numpy().reshape(14, -1), np.concatenate([train[b"data"], test[b"data"]]))
     assert got.y.tolist() == [*range(10), *range(4)]
-    assert got.names[:3] == ("same.png", "same.png", "b0_2.png")
+    assert got.names[:3] == ("same.png", "same.png", "train_2.png")
     pool = got.pool(cifar.CIFAR100)
     assert (len(pool.train), len(pool.test), pool.mean[0]) == (10, 4, 0.5071)
 
@@ -37,20 +38,20 @@ def test_python_layout(cifar100_folder: Path) -> None:
 @pytest.mark.parametrize("place", [".", "cifar100", "cifar100/cifar-100-python"])
 def test_folder_is_found(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / place
-    write_cifar100(folder if place.endswith("python") else folder / "cifar-100-python", 2)
+    write_cifar(cifar.CIFAR100, folder if place.endswith("python") else folder / "cifar-100-python", COUNTS, protocol=2)
     monkeypatch.setenv("FEDGWC_DATA", str(tmp_path))
     assert len(cifar.read(cifar.CIFAR100, None, COUNTS).y) == 14
     assert len(cifar.read(cifar.CIFAR100, tmp_path, COUNTS).y) == 14
 
 
 def test_all_layouts_agree(tmp_path: Path) -> None:
-    batches = cifar_batches(10, 5, b"labels")
+    batches = cifar_batches(cifar.CIFAR10, COUNTS)
     python, binary = tmp_path / "a" / "cifar-10-batches-py", tmp_path / "b" / "cifar-10-batches-bin"
     for folder in (python, binary):
         folder.mkdir(parents=True)
-    for name, batch in zip((*cifar.CIFAR10.layouts[0].train, "test_batch"), batches, strict=True):
+    for name, batch in batches.items():
         (python / name).write_bytes(pickle.dumps(batch, 2))
-        rows = np.concatenate([np.array(batch[b"labels"], np.uint8)[:, None], batch[b"data"]], 1)  # type: ignore[list-item]
+        rows = np.concatenate([np.array(batch[b"labels"], np.uint8)[:, None], batch[b"data"]], 1)
         (binary / f"{name}.bin").write_bytes(rows.tobytes())
     archive = packed(python, tmp_path / "cifar-10-python.tar.gz")
     one = cifar.read(cifar.CIFAR10, python.parent, COUNTS)
@@ -102,7 +103,7 @@ def test_members_that_point_elsewhere_are_refused(cifar100_folder: Path, tmp_pat
     ],
 )
 def test_wrong_content_is_named(cifar100_folder: Path, change: dict[bytes, object], message: str) -> None:
-    batch = {**cifar_batches(100, 1, b"fine_labels")[1], **change}
+    batch = {**cifar_batches(cifar.CIFAR100, COUNTS)["test"], **change}
     (cifar100_folder / "test").write_bytes(pickle.dumps(batch))
     with pytest.raises(InputError, match=message):
         cifar.read(cifar.CIFAR100, cifar100_folder, COUNTS)
@@ -111,7 +112,7 @@ def test_wrong_content_is_named(cifar100_folder: Path, change: dict[bytes, objec
 def test_missing_data_says_where_it_looked(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"looked in .*cifar100 and .*fedgwc data prepare cifar100"):
         cifar_sets.cifar100(seed=0, root=str(tmp_path))
-    (tmp_path / "test").write_bytes(pickle.dumps(cifar_batches(100, 1, b"fine_labels")[1]))
+    (tmp_path / "test").write_bytes(pickle.dumps(cifar_batches(cifar.CIFAR100, COUNTS)["test"]))
     with pytest.raises(InputError, match="lacks train"):
         cifar.read(cifar.CIFAR100, tmp_path, COUNTS)
 
@@ -128,11 +129,11 @@ def test_groups_are_dealt_out(cifar100_folder: Path) -> None:
 
 
 def authors_file(path: Path, train: list[list[int]], test: list[list[int]]) -> Path:
-    batches = dict(zip(("train", "test"), cifar_batches(100, 1, b"fine_labels"), strict=True))
+    batches = cifar_batches(cifar.CIFAR100, COUNTS)
 
     def images(split: str, rows: list[int]) -> dict[str, list[object]]:
         names, labels = batches[split][b"filenames"], batches[split][b"fine_labels"]
-        return {"x": [names[r].decode() for r in rows], "y": [labels[r] for r in rows]}  # type: ignore[index]
+        return {"x": [names[r].decode() for r in rows], "y": [labels[r] for r in rows]}
 
     table = {
         str(k): {"train": images("train", a), "test": images("test", b)} for k, (a, b) in enumerate(zip(train, test, strict=True))
@@ -157,8 +158,8 @@ def test_authors_partition_must_fit(cifar100_folder: Path, tmp_path: Path) -> No
     path = authors_file(tmp_path / "p.json", [[1, 5], [1]], [[1], [0]])
     with pytest.raises(InputError, match="two clients"):
         federation(cifar100_folder, path)
-    path.write_text(path.read_text().replace("b0_5", "b0_99"))
-    with pytest.raises(InputError, match=r"client 0, train: no image \('b0_99.png', 5\)"):
+    path.write_text(path.read_text().replace("train_5", "train_99"))
+    with pytest.raises(InputError, match=r"client 0, train: no image \('train_99.png', 5\)"):
         federation(cifar100_folder, path)
     for text in ("[]", "{", '{"a": {}}', '{"0": {"train": {"x": ["a"], "y": []}}}'):
         path.write_text(text)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_files import idx_bytes, write_idx
 
 from fedgwc.data import idx
 from fedgwc.data.build import Group
 from fedgwc.data.emnist import emnist, emnist_pool, mnist, mnist_pool
+from fedgwc.data.made import idx_bytes, write_idx
 from fedgwc.errors import InputError
 
 

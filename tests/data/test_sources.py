@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_files import packed, write_idx
+from made_files import packed
 
 from fedgwc.data import catalogue, sources
 from fedgwc.data.catalogue import SOURCES
+from fedgwc.data.made import write_idx
 from fedgwc.errors import InputError
 
 

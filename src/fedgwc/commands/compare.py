@@ -8,17 +8,20 @@ from pathlib import Path
 
 from fedgwc.commands.tables import comparison_table, markdown, show
 from fedgwc.errors import InputError
-from fedgwc.experiment import Experiment, load
+from fedgwc.experiment import Experiment
 from fedgwc.progress import watcher
 from fedgwc.record import RunFolder, new_folder
 from fedgwc.runner import Result, run
+from fedgwc.scale import scaled_experiment
 
 
-def compare_command(recipe: str | None, algorithms: list[str], n_seeds: int, sets: list[str], out: Path | None) -> None:
+def compare_command(
+    recipe: str | None, algorithms: list[str], n_seeds: int, sets: list[str], out: Path | None, scale: str = "full"
+) -> None:
     if n_seeds < 1:
         raise InputError(f"--seeds must be at least 1, got {n_seeds}")
     jobs = {
-        (name, seed): load(recipe, [*sets, f"algorithm.name={name}", f"seed={seed}"])
+        (name, seed): scaled_experiment(recipe, [*sets, f"algorithm.name={name}", f"seed={seed}"], scale)
         for name in algorithms
         for seed in range(n_seeds)
     }

@@ -21,6 +21,8 @@ from fedgwc.settings import lookup, override, parse_assignment, parse_value, set
 
 
 def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int | None, export: Path | None) -> None:
+    if export is not None and (export.suffix != ".npz" or export.exists()):
+        raise InputError(f"--export writes a new npz file; {export} exists already or does not end in .npz")
     trace = read_trace(path)
     if rounds is not None:
         trace = replace(trace, ids=trace.ids[:rounds], losses=trace.losses[:rounds])
@@ -40,8 +42,9 @@ def algorithm_of(sets: list[str], chosen: dict[str, Any]) -> FedGWC:
     for path, value in [parse_assignment(s) for s in sets] + [(tuple(k.split(".")), v) for k, v in chosen.items()]:
         table = set_path(table, path, value)
     settings = table.pop("algorithm", {})
-    if table:
-        raise InputError(f"a replay has algorithm settings only (algorithm.beta=0.5), got {', '.join(table)}")
+    if table or not isinstance(settings, dict):
+        got = ", ".join(table) or f"algorithm={settings}"
+        raise InputError(f"a replay has algorithm settings only (algorithm.beta=0.5), got {got}")
     name = settings.pop("name", "fedgwc")
     algorithm = override(lookup(ALGORITHMS, name, "algorithm"), settings, "algorithm")
     if not isinstance(algorithm, FedGWC):

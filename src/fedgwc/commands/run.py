@@ -2,34 +2,61 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
 from fedgwc.commands.tables import comparison_table, show
-from fedgwc.experiment import DEFAULT_RECIPE, Experiment, load
+from fedgwc.experiment import DEFAULT_RECIPE, Experiment
 from fedgwc.progress import watcher
+from fedgwc.record import new_folder
 from fedgwc.runner import Result, run
+from fedgwc.scale import scaled_experiment
+from fedgwc.track import TensorBoard, check_tracker
 
 DEFAULT_JOB = ("fedavg", "fedgwc")
 
 
-def run_command(recipe: str | None, sets: list[str], out: Path | None, resume: bool) -> None:
+def run_command(
+    recipe: str | None, sets: list[str], out: Path | None, resume: bool, scale: str = "full", track: str | None = None
+) -> None:
+    if track is not None:
+        check_tracker(track)
     if resume:
-        job = load(recipe, sets) if recipe or sets else None
-        results = {"resumed": _finish(run(job, out, resume=True, progress=watcher()))}
+        job = scaled_experiment(recipe, sets, scale) if recipe or sets else None
+        results = {"resumed": _one(job, out, track, resume=True)}
     elif recipe is None and not any(s.split("=")[0].strip() == "algorithm.name" for s in sets):
-        jobs = {name: load(DEFAULT_RECIPE, [*sets, f"algorithm.name={name}"]) for name in DEFAULT_JOB}
+        jobs = {name: scaled_experiment(DEFAULT_RECIPE, [*sets, f"algorithm.name={name}"], scale) for name in DEFAULT_JOB}
         print(f"{jobs['fedavg'].about}: one model for all (fedavg) against one per group (fedgwc)\n", file=sys.stderr)
-        results = {name: _one(job, out / name if out else None) for name, job in jobs.items()}
+        results = {name: _one(job, out / name if out else None, track) for name, job in jobs.items()}
     else:
-        job = load(recipe, sets)
-        results = {job.algorithm_name: _one(job, out)}
+        job = scaled_experiment(recipe, sets, scale)
+        results = {job.algorithm_name: _one(job, out, track)}
     show(comparison_table([(name, [r.last]) for name, r in results.items()]))
     print("\nWritten: " + ", ".join(str(r.folder) for r in results.values()))
 
 
-def _one(job: Experiment, out: Path | None) -> Result:
-    return _finish(run(job, out, progress=watcher()))
+def _one(job: Experiment | None, out: Path | None, track: str | None, resume: bool = False) -> Result:
+    if track is None:
+        return _finish(run(job, out, resume=resume, progress=watcher()))
+    return _finish(_tracked(job, out, resume))
+
+
+def _tracked(job: Experiment | None, out: Path | None, resume: bool) -> Result:
+    if job is None and out is None:
+        return run(job, out, resume=resume)  # which says what is missing
+    folder = out if out is not None or job is None else new_folder(job.recipe, job.algorithm_name)
+    tracker = TensorBoard(Path(folder or ""), watcher())
+    try:
+        result = run(job, folder, resume=resume, progress=tracker)
+    except BaseException:
+        if out is None and folder is not None:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # a new folder in which nothing happened
+        raise
+    if result.finished:
+        tracker.finish(result.last["round"])
+    return result
 
 
 def _finish(result: Result) -> Result:

@@ -23,9 +23,13 @@ def cifar10(
     test_size: int = 100,
     augment: bool = True,
     partition_file: str | None = None,
+    images: tuple[int, ...] = COUNTS,
 ) -> Federation:
-    """60,000 colour images of 32x32 pixels in 10 classes. A `partition_file` (csv of a user split) decides the clients."""
-    return _federation(CIFAR10, root, groups, train_size, test_size, seed, augment, partition_file)
+    """60,000 colour images of 32x32 pixels in 10 classes. A `partition_file` (csv of a user split) decides the clients.
+
+    `images` are the train and test images that the files must have; only made data have others than the real ones.
+    """
+    return _federation(CIFAR10, root, groups, train_size, test_size, seed, augment, partition_file, images)
 
 
 def cifar100(
@@ -37,13 +41,15 @@ def cifar100(
     test_size: int = 100,
     augment: bool = True,
     partition_file: str | None = None,
+    images: tuple[int, ...] = COUNTS,
 ) -> Federation:
     """60,000 colour images of 32x32 pixels in 100 classes.
 
     A `partition_file` decides the clients instead of groups, sizes and seed: one that the authors of FedGWC published
     (json or json.gz), or a csv of a user split (then a seeded fifth of each client's images is its test set).
+    `images` as for cifar10.
     """
-    return _federation(CIFAR100, root, groups, train_size, test_size, seed, augment, partition_file)
+    return _federation(CIFAR100, root, groups, train_size, test_size, seed, augment, partition_file, images)
 
 
 def _federation(
@@ -55,9 +61,11 @@ def _federation(
     seed: int,
     augment: bool,
     partition_file: str | None,
-    counts: tuple[int, int] = COUNTS,
+    images: tuple[int, ...] = COUNTS,
 ) -> Federation:
-    data = read(kind, root, counts)
+    if len(images) != 2 or min(images) < 1:
+        raise InputError(f"data.images must be the numbers of train and test images, such as {list(COUNTS)}, got {list(images)}")
+    data = read(kind, root, (images[0], images[1]))
     if partition_file is None:
         return federate(data.pool(kind), groups, train_size, test_size, seed, augment=augment)
     path = Path(partition_file).expanduser()

@@ -63,7 +63,7 @@ class FlowerEngine:
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
         tasks = self._present(clients, which, seed, among=self.labels)
-        answers = self._ask(tasks, "train", lambda t: self.wire.train(t, models, seed, self.number), self.wire.trained)
+        answers = self._ask(tasks, lambda t: self.wire.train(t, models, seed, self.number), self.wire.trained)
         for a in answers:
             self.roster.good(a.task.number, a.size, a.counts)
         self.tested += [a.test for a in answers if a.test is not None]
@@ -117,17 +117,17 @@ class FlowerEngine:
         return [Task(int(k), self.roster.names[k], int(m)) for k, m in zip(clients, which, strict=True)]
 
     def _score(self, tasks: list[Task], models: Tensor, split: Split) -> list[Scored]:
-        return self._ask(tasks, "evaluate", lambda t: self.wire.evaluate(t, models, split, self.number), self.wire.scored)
+        return self._ask(tasks, lambda t: self.wire.evaluate(t, models, split, self.number), self.wire.scored)
 
     # One exchange
 
-    def _ask(self, tasks: list[Task], kind: str, put: Put, read: Read[Answer]) -> list[Answer]:
+    def _ask(self, tasks: list[Task], put: Put, read: Read[Answer]) -> list[Answer]:
         """All valid answers, in the order of the tasks."""
         at, order = self.roster.node, {task: i for i, task in enumerate(tasks)}
         by_node = groupby(sorted(tasks, key=lambda t: (at[t.name], t.number, t.row)), key=lambda t: at[t.name])
         asked = [(node, question) for node, mine in by_node for question in put(list(mine))]
         before = self.post.bytes_down, self.post.bytes_up
-        letters = [Letter(node, kind, question.content) for node, question in asked]
+        letters = [Letter(node, question.kind, question.content) for node, question in asked]
         replies = self.post.exchange(letters, self.options.deadline, str(self.number))
         self.costs = self.costs.plus(bytes_down=self.post.bytes_down - before[0], bytes_up=self.post.bytes_up - before[1])
         answers: list[Answer] = []
@@ -144,6 +144,7 @@ class FlowerEngine:
         if reply.has_error():  # it is there but could not do it: missing rows, and nothing to hold against its clients
             reason = (reply.error.reason or f"code {reply.error.code}").strip().splitlines()[-1]
             log.warning("round %d: the app on node %d failed: %.300r", self.number, node, reason)
+            self.roster.doubtful.add(node)
             return {}
         try:
             return read(reply.content, tasks)

@@ -1,1 +1,19 @@
-"""Reports and figures."""
+"""Reports and figures: one self-contained page from run folders alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedgwc.report.content import Page
+
+
+def build(paths: list[Path]) -> Page:
+    """One run's own page, or the comparison of several. Needs the extra `report`."""
+    from fedgwc.report.load import find_runs, load
+    from fedgwc.report.one_run import one_run
+    from fedgwc.report.several_runs import several_runs
+    from fedgwc.report.theme import needs_extra
+
+    needs_extra()
+    runs = [load(path) for path in find_runs(paths)]
+    return one_run(runs[0]) if len(runs) == 1 else several_runs(runs)

@@ -1,0 +1,18 @@
+"""The server of the quick-start: FedAvg became FedGWCStrategy."""
+
+from flwr.app import ArrayRecord, Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedgwc.flower import FedGWCStrategy, Options
+from quickstart.client_app import net
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    config = context.run_config
+    options = Options(min_clients=config["min-clients"])
+    strategy = FedGWCStrategy(rate=config["fraction-train"], visits=6, min_size=3, options=options, out=config["out"] or None)
+    strategy.start(grid, ArrayRecord(net().state_dict()), num_rounds=config["num-server-rounds"], timeout=60)
+    print("clusters:", {name: int(row) for name, row in sorted(strategy.labels.items())})

@@ -1,0 +1,27 @@
+"""`fedgwc report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedgwc.codec import write_atomically
+from fedgwc.errors import InputError
+from fedgwc.report import build
+
+
+def report_command(runs: list[Path], out: Path, figures: Path | None) -> None:
+    if out.is_dir():
+        raise InputError(f"{out} is a folder; name the file to write, for example -o {out / 'report.html'}")
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise InputError(f"--figures wants a folder, and {figures} is a file")
+    page = build(runs)
+    from fedgwc.report.page import html
+    from fedgwc.report.render import write_files
+
+    text = html(page).encode()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, text)
+    print(f"Written: {out} ({len(text) / 1e6:.1f} MB, {len(page.pictures)} figures)")
+    if figures is not None:
+        written = write_files(page.pictures, figures)
+        print(f"Written: {figures} ({len(written)} files)")

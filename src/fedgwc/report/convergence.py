@@ -1,0 +1,47 @@
+"""The MSE of P round by round, by running the recorded losses through the algorithm again."""
+
+from __future__ import annotations
+
+import zipfile
+
+import numpy as np
+
+from fedgwc.algorithms.fedgwc import FedGWC, FedGWCState
+from fedgwc.core import Floats
+from fedgwc.errors import InputError
+from fedgwc.replay import Trace, read_trace, replay
+from fedgwc.report.data import Run
+
+BINS = 110  # over the whole run: about as many as a screen can show apart
+
+
+def trace_of(run: Run) -> Trace | None:
+    """What clients reported, where the run kept it."""
+    if not any((run.path / "trace").glob("*.npz")):
+        return None
+    try:
+        return read_trace(run.path)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{run.path / 'trace'} cannot be read: {error}") from None
+
+
+def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int) -> dict[int, tuple[Floats, Floats]]:
+    """Per cluster (rounds, MSE of consecutive P). The run's own settings and seed give the run's own clusters again."""
+    seen: dict[int, list[tuple[int, float]]] = {}
+    last: dict[int, object] = {}
+
+    def watch(number: int, state: FedGWCState) -> None:
+        for cluster in state.clusters:
+            if cluster.P is not last.get(cluster.id) and cluster.visits.any() and cluster.mse > 0:
+                seen.setdefault(cluster.id, []).append((number, cluster.mse))
+            last[cluster.id] = cluster.P
+
+    replay(trace, algorithm, seed=seed, watch=watch)
+    width = max(1, len(trace.ids) // BINS)
+    return {c: _binned(np.array(rows, np.float64), width) for c, rows in seen.items() if len(rows) > 1}
+
+
+def _binned(points: Floats, width: int) -> tuple[Floats, Floats]:
+    """points [T, 2] -> (round, geometric mean) over `width` rounds each: single rounds jump with who was sampled."""
+    parts = np.array_split(points, max(2, len(points) // width))
+    return np.array([p[:, 0].mean() for p in parts]), np.exp([np.log(p[:, 1]).mean() for p in parts])

@@ -1,0 +1,82 @@
+"""What a run left behind, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fedgwc.core import Floats, Ids
+
+
+@dataclass(frozen=True)
+class Node:
+    """A cluster in the tree of clusters."""
+
+    id: int
+    parent: int | None
+    born: int
+    ended: int | None  # None: a leaf
+    members: Ids  # [K]
+    scores: dict[int, float]  # Davies-Bouldin by number of groups, of the split that made it
+    cosine: float | None = None  # CFL: the largest similarity across the split that ended it
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The interaction matrix of one cluster: when it was split, or at the end."""
+
+    cluster: int
+    round: int | None  # None: the end
+    members: Ids  # [K]
+    P: Floats  # [K, K]
+    labels: Ids | None = None  # [K] which child each member went to
+    visits: Ids | None = None  # [K, K]
+    gamma: Floats | None = None  # [K]
+    gamma2: Floats | None = None  # [K]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left behind."""
+
+    path: Path
+    config: dict[str, Any]
+    metrics: list[dict[str, Any]]  # one row per evaluation
+    clusters: Ids  # [N] the final cluster of each client, by its number in the tree where there is a tree
+    truth: Ids | None  # [N] known groups, numbered from 0
+    counts: Floats  # [N, C]
+    nodes: tuple[Node, ...] = ()
+    matrices: tuple[Matrix, ...] = ()
+    per_client: Mapping[str, NDArray[Any]] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def experiment(self) -> dict[str, Any]:
+        return dict(self.config["experiment"])
+
+    @property
+    def algorithm(self) -> str:
+        table = self.experiment.get("algorithm")
+        return str(table.get("name", "?")) if isinstance(table, dict) else "?"
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.metrics[-1]
+
+    @property
+    def splits(self) -> list[Node]:
+        return sorted((n for n in self.nodes if n.ended is not None), key=lambda n: (n.ended or 0, n.id))
+
+    @property
+    def leaves(self) -> list[int]:
+        return sorted({int(c) for c in self.clusters})
+
+    def children(self, node: int) -> list[Node]:
+        return [n for n in self.nodes if n.parent == node]

@@ -1,0 +1,83 @@
+"""Accuracy over rounds, with every split marked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedgwc.core import Floats
+from fedgwc.report.data import Node, Run
+from fedgwc.report.theme import DASHES, LIGHT, PAPER, SOFT, canvas, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KINDS = {"balanced_accuracy": "balanced", "accuracy": "plain", "weighted_accuracy": "weighted"}
+
+
+def series(run: Run, key: str, scale: float = 1.0) -> tuple[Floats, Floats]:
+    """(rounds, values) of those evaluations that have `key`."""
+    rows = [(r["round"], r[key] * scale) for r in run.metrics if isinstance(r.get(key), int | float)]
+    points = np.array(rows, np.float64).reshape(-1, 2)
+    return points[:, 0], points[:, 1]
+
+
+@styled
+def draw(run: Run) -> Figure:
+    figure, ax = canvas()
+    for (key, name), dash, colour, width in zip(
+        KINDS.items(), DASHES, (LIGHT[0], LIGHT[1], LIGHT[2]), (2.0, 1.3, 1.3), strict=False
+    ):
+        x, y = series(run, key, 100)
+        if len(x):
+            ax.plot(x, y, linestyle=dash, color=colour, linewidth=width, label=f"{name} {y[-1]:.1f}", zorder=4 - width)
+    ax.set(xlabel="round", ylabel="test accuracy, %", xlim=(0, run.last["round"]))
+    ax.grid(axis="y")
+    mark_splits(ax, run)
+    ax.legend(loc="lower right", frameon=True, facecolor=PAPER, edgecolor="none", framealpha=0.85)
+    return figure
+
+
+def mark_splits(ax: Axes, run: Run) -> None:
+    """A vertical line per split; names stand on top as long as there is room for them."""
+    room, width, right = -np.inf, run.last["round"], 0.0
+    for number in sorted({s.ended for s in run.splits if s.ended is not None}):
+        names = ", ".join(split_name(run, s) for s in run.splits if s.ended == number)
+        ax.axvline(number, color=SOFT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+        length = width * 0.0165 * len(names)
+        right = number + length / 2
+        if number - length / 2 > room and length < width / 3:
+            at = min(max(number, length / 2), width - length / 2)
+            ax.annotate(names, (at, 1.0), (0, 3), ("data", "axes fraction"), "offset points", ha="center", color=SOFT, fontsize=8)
+            room = right
+
+
+def split_name(run: Run, node: Node) -> str:
+    return f"{node.id} → {' + '.join(str(c.id) for c in run.children(node.id))}"
+
+
+def describe(run: Run) -> str:
+    x, y = series(run, "balanced_accuracy", 100)
+    if not len(x):
+        return "Accuracy over rounds."
+    text = f"Lines over {run.last['round']} rounds. Balanced accuracy starts at {y[0]:.1f} % and ends at {y[-1]:.1f} %"
+    others = [
+        f"{name} accuracy ends at {series(run, key, 100)[1][-1]:.1f} %" for key, name in KINDS.items() if name != "balanced"
+    ]
+    parts = [text, *others] if all(len(series(run, key)[1]) for key in KINDS) else [text]
+    return "; ".join(parts) + ". " + (jumps(run) or "No split.")
+
+
+def jumps(run: Run) -> str:
+    """Balanced accuracy at the last evaluation before each round with splits, and a tenth of the run later."""
+    x, y = series(run, "balanced_accuracy", 100)
+    said: list[str] = []
+    numbers = sorted({s.ended for s in run.splits if s.ended is not None})
+    for number in numbers[:3]:
+        before, after = y[x <= number], y[x >= min(number + 0.1 * x[-1], x[-1])]
+        if len(before) and len(after):
+            said.append(f"around the split at round {number} it goes from {before[-1]:.1f} % to {after[0]:.1f} %")
+    more = f"; {len(numbers) - 3} more rounds with splits" if len(numbers) > 3 else ""
+    return ("; ".join(said) + more + ".").capitalize() if said else ""

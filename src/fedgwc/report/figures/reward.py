@@ -1,0 +1,60 @@
+"""The Gaussian reward at work: one cohort's losses, their mean and spread, and two of its clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedgwc.report.cohort import Cohort
+from fedgwc.report.figures.labels import beside
+from fedgwc.report.theme import INK, LIGHT, NEUTRAL, canvas, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@styled
+def draw(cohort: Cohort) -> Figure:
+    figure, ax = canvas()
+    steps = np.arange(1, cohort.losses.shape[1] + 1)
+    high, low = int(cohort.rewards.argmax()), int(cohort.rewards.argmin())
+    mean, sigma = cohort.mean, cohort.sigma
+    ax.fill_between(steps, mean - sigma, mean + sigma, color=LIGHT[4], alpha=0.28, linewidth=0, label="mean ± σ")
+    for i, losses in enumerate(cohort.losses):
+        if i not in (high, low):
+            ax.plot(
+                steps,
+                losses,
+                color=NEUTRAL,
+                linewidth=0.8,
+                alpha=0.7,
+                label="others" if i == min({0, 1, 2} - {high, low}) else None,
+            )
+    ax.plot(steps, mean, color=INK, linestyle=(0, (4, 2)), linewidth=1.6, label="mean")
+    ends = {}
+    for i, marker, colour, dash in ((high, "o", LIGHT[2], "-"), (low, "^", LIGHT[1], (0, (6, 2)))):
+        ax.plot(steps, cohort.losses[i], color=colour, marker=marker, markersize=5.5, linestyle=dash, linewidth=2, clip_on=False)
+        ends[f"client {cohort.clients[i]}:\nreward {cohort.rewards[i]:.2f}"] = (steps[-1], cohort.losses[i][-1], colour)
+    ax.set(xlabel="local step", ylabel="loss", xticks=steps if len(steps) <= 12 else steps[:: len(steps) // 10])
+    ax.grid(axis="y")
+    ax.legend(ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
+    ax.set_xlim(steps[0], steps[-1])
+    beside(ax, ends, steps[-1], gap=23)
+    return figure
+
+
+def describe(cohort: Cohort) -> str:
+    high, low = int(cohort.rewards.argmax()), int(cohort.rewards.argmin())
+    mean, sigma = cohort.mean, cohort.sigma
+
+    def inside(i: int) -> int:
+        return int((np.abs(cohort.losses[i] - mean) <= sigma).sum())
+
+    n = len(mean)
+    return (
+        f"Losses of {len(cohort.clients)} clients over {n} local steps in round {cohort.round}, with the mean and a band of one "
+        f"standard deviation. Client {cohort.clients[high]} is inside the band at {inside(high)} of {n} steps and has reward "
+        f"{cohort.rewards[high]:.2f}; client {cohort.clients[low]} at {inside(low)} of {n} and has "
+        f"reward {cohort.rewards[low]:.2f}."
+    )

@@ -1,0 +1,81 @@
+"""The tree of clusters over time: each cluster is a band from birth to split, as high as it has clients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedgwc.report.data import Node, Run
+from fedgwc.report.theme import INK, PAPER, WIDE, canvas, colours, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@styled
+def draw(run: Run) -> Figure:
+    figure, ax = canvas((WIDE[0], WIDE[1] + 0.12 * max(0, len(run.leaves) - 6)))
+    n_clients, end = len(run.clusters), run.last["round"]
+    colour, low = colours(run), bands(run)
+    for node in run.nodes:
+        y, height, right = low[node.id], len(node.members), end if node.ended is None else node.ended
+        ax.broken_barh([(node.born, right - node.born)], (y, height), facecolor=colour[node.id], alpha=0.32, linewidth=0)
+        ax.plot([node.born, right], [y, y], color=PAPER, linewidth=1.5)
+        ax.plot([node.born, node.born], [y, y + height], color=colour[node.id], linewidth=2.5, solid_capstyle="butt")
+        if height / n_clients > 0.034:
+            room = (right - node.born) / end
+            text = next((t for t in names(run, node) if 0.015 + 0.0138 * len(t) < room), "")
+            ax.text(node.born + 0.012 * end, y + height / 2, text, va="center", fontsize=8.5, color=INK)
+    ax.set(xlim=(0, end), ylim=(n_clients, 0), xlabel="round", ylabel="clients, by cluster")
+    return figure
+
+
+def bands(run: Run) -> dict[int, float]:
+    """Where each cluster's band begins: children lie side by side inside their parent's."""
+    low: dict[int, float] = {}
+
+    def place(node: Node, y: float) -> None:
+        low[node.id] = y
+        for child in run.children(node.id):
+            place(child, y)
+            y += len(child.members)
+
+    y = 0.0
+    for root in (n for n in run.nodes if n.parent is None):
+        place(root, y)
+        y += len(root.members)
+    return low
+
+
+def order(run: Run) -> list[int]:
+    """Leaves from top to bottom."""
+    low = bands(run)
+    return sorted(run.leaves, key=lambda c: low.get(c, c))
+
+
+def names(run: Run, node: Node) -> list[str]:
+    """What to write into a band, from the most to the least that may fit."""
+    n, score = len(node.members), davies_bouldin(run, node)
+    long, short = f"cluster {node.id} · {n} clients", f"{node.id} · {n}"
+    scored = [] if score is None else [f"{long} · DB {score:.2f}", f"{short} · DB {score:.2f}"]
+    return [*scored[:1], long, *scored[1:], short, str(node.id)]
+
+
+def davies_bouldin(run: Run, node: Node) -> float | None:
+    """The score of the split that made a cluster: the one for as many groups as there are siblings."""
+    siblings = [n for n in run.nodes if n.parent == node.parent and n.born == node.born]
+    return node.scores.get(len(siblings)) if node.parent is not None else None
+
+
+def describe(run: Run) -> str:
+    parts = []
+    for node in run.splits[:12]:
+        children = run.children(node.id)
+        score = davies_bouldin(run, children[0]) if children else None
+        sizes = " and ".join(f"cluster {c.id} with {len(c.members)}" for c in children)
+        parts.append(
+            f"cluster {node.id} of {len(node.members)} clients splits at round {node.ended} into {sizes}"
+            + (f" (Davies-Bouldin {score:.2f})" if score is not None else "")
+        )
+    text = "; ".join(parts) if parts else f"one cluster of {len(run.clusters)} clients from the first round to the last"
+    more = f"; and {len(run.splits) - 12} more splits" if len(run.splits) > 12 else ""
+    return f"A band per cluster, as high as it has clients, over rounds: {text}{more}."

@@ -1,0 +1,140 @@
+"""Sections on what FedGWC saw: rewards, weights, interaction and affinity matrices, and how they settled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.core import Floats, Ids
+from fedgwc.replay import Trace
+from fedgwc.report.cohort import LOOK_BACK, clearest
+from fedgwc.report.content import Section
+from fedgwc.report.convergence import mse_by_cluster, trace_of
+from fedgwc.report.data import Matrix, Run
+from fedgwc.report.figures import embedding, heatmap, mse, reward, tree, weights
+from fedgwc.report.matrices import affinity_of, at_end, at_splits, children_of, fedgwc_of, whole
+from fedgwc.report.render import Picture
+from fedgwc.report.theme import colours
+from fedgwc.report.weights import weights_of
+
+MOST_SPLITS = 8  # whose matrices are shown
+MOST_LINES = 8  # clusters in the figure of the MSE
+MOST_PLANES = 12  # embeddings shown
+
+
+def interaction_sections(run: Run) -> list[Section | None]:
+    algorithm = fedgwc_of(run)
+    if algorithm is None or not run.matrices:
+        return []
+    trace = trace_of(run)
+    return [
+        _matrices(run, algorithm),
+        _embeddings(run, algorithm),
+        _reward(run, trace) if trace is not None else None,
+        _weights(run, algorithm),
+        _mse(run, algorithm, trace) if trace is not None else None,
+    ]
+
+
+def _matrices(run: Run, algorithm: FedGWC) -> Section:
+    shown = at_splits(run)[:MOST_SPLITS]
+    pictures: list[Picture] = []
+    for m in shown:
+        into = children_of(run, m)
+        order = [c.id for c in run.children(m.cluster)]
+        when = f"cluster {m.cluster} at its split, round {m.round}"
+        pictures += _pair(f"{m.cluster}", when, m.P, affinity_of(m.P, algorithm), into, order)
+    P, W = whole(run, algorithm)
+    pictures += _pair("end", "all clients at the end", P, W, run.clusters, tree.order(run))
+    hidden = len(at_splits(run)) - len(shown)
+    lead = "Rows and columns are clients, ordered by cluster: clients that get along form bright blocks in W. "
+    lead += "At the end, pairs in different clusters keep the values they had when they were parted." if run.splits else ""
+    note = f"The first {len(shown)} of {len(shown) + hidden} splits are shown. " if hidden else ""
+    big = len(run.clusters) > heatmap.PIXELS
+    note += f"Sides of more than {heatmap.PIXELS} clients are averaged in blocks. " if big else ""
+    note += "Grey entries are pairs that were never sampled together. " if (P == 0).any() else ""
+    return Section("matrices", "Interaction and affinity", lead, tuple(pictures), note=note.strip(), layout="pairs")
+
+
+def _pair(name: str, when: str, P: Floats, W: Floats, groups: Ids, order: list[int]) -> list[Picture]:
+    made = []
+    for letter, matrix, what in (("P", P, "interaction matrix P"), ("W", W, "affinity matrix W")):
+        alt = heatmap.describe(matrix, groups, f"the {what} of {when}")
+        caption = alt.split(". ", 1)[1] if ". " in alt else ""
+        figure = heatmap.draw(matrix, groups, letter, order)
+        made.append(Picture(f"{letter}-{name}", f"{letter} of {when}", alt, caption, figure))
+    return made
+
+
+def _embeddings(run: Run, algorithm: FedGWC) -> Section | None:
+    depth = levels(run)
+    planes = [m for m in [*at_splits(run), *at_end(run)] if len(m.members) >= 4 and (m.P != 0).any()]
+    planes.sort(key=lambda m: (depth.get(m.cluster, 0), m.round is None, m.cluster))
+    shown = [_plane(run, m, algorithm, depth.get(m.cluster, 0)) for m in planes[:MOST_PLANES]]
+    if not shown:
+        return None
+    marks = "; the shape of a marker is the client's true group" if run.truth is not None else ""
+    lead = "Clients by the affinity that decides splits, level by level of the tree. "
+    lead += f"Colour and name are the cluster a client goes to{marks}."
+    note = f"The first {len(shown)} of {len(planes)} clusters are shown." if len(planes) > len(shown) else ""
+    return Section("embedding", "Spectral embedding", lead, tuple(shown), note=note)
+
+
+def _plane(run: Run, m: Matrix, algorithm: FedGWC, level: int) -> Picture:
+    groups = children_of(run, m)
+    truth = None if run.truth is None else run.truth[m.members]
+    fate = "at the end" if m.round is None else f"splits at round {m.round}"
+    figure = embedding.draw(embedding.plane(affinity_of(m.P, algorithm)), groups, colours(run), truth)
+    title = f"Level {level}: cluster {m.cluster} {fate}"
+    return Picture(f"embedding-{m.cluster}", title, f"{title}. {embedding.describe(groups, truth)}", "", figure)
+
+
+def levels(run: Run) -> dict[int, int]:
+    """How many splits lie between the federation and each cluster."""
+    depth: dict[int, int] = {}
+    for node in sorted(run.nodes, key=lambda n: (n.born, n.id)):
+        depth[node.id] = 0 if node.parent is None else depth.get(node.parent, 0) + 1
+    return depth
+
+
+def _reward(run: Run, trace: Trace) -> Section | None:
+    cohort = clearest(run, trace)
+    if cohort is None:
+        return None
+    among = f"the last {LOOK_BACK} rounds before the first split" if run.splits else f"the last {LOOK_BACK} rounds"
+    caption = f"Round {cohort.round}, the clearest contrast among {among}."
+    picture = Picture("reward", "Losses and rewards of one cohort", reward.describe(cohort), caption, reward.draw(cohort))
+    lead = "A client whose losses stay near the cohort's mean gets a high Gaussian reward; one that strays gets a low one."
+    return Section("reward", "Gaussian rewards", lead, (picture,), layout="wide")
+
+
+def _weights(run: Run, algorithm: FedGWC) -> Section | None:
+    found = [w for w in weights_of(run, algorithm) if len(w.clients)]
+    if not found:
+        return None
+    picture = Picture(
+        "weights",
+        "Gaussian weights and their 95 % intervals",
+        weights.describe(found),
+        "A weight is the running mean of a client's rewards in its cluster; a client seen only once has the interval 0 to 1.",
+        weights.draw(found, colours(run)),
+    )
+    wide = float(np.median(np.concatenate([w.high - w.low for w in found])))
+    lead = f"How much each client agrees with its cluster. The median interval is {wide:.2f} wide."
+    return Section("weights", "Gaussian weights", lead, (picture,), layout="wide")
+
+
+def _mse(run: Run, algorithm: FedGWC, trace: Trace) -> Section | None:
+    lines = mse_by_cluster(trace, algorithm, int(run.experiment.get("seed", 0)))
+    if not lines:
+        return None
+    eps = algorithm.eps if algorithm.when == "mse" else None
+    sizes = {n.id: len(n.members) for n in run.nodes}
+    shown = sorted(sorted(lines, key=lambda c: (-sizes.get(c, 0), c))[:MOST_LINES])
+    note = f"The {len(shown)} largest of {len(lines)} clusters are shown." if len(lines) > len(shown) else ""
+    lines = {c: lines[c] for c in shown}
+    figure = mse.draw(lines, colours(run), run.last["round"], eps)
+    caption = "Recomputed from the recorded losses; geometric means over neighbouring rounds."
+    picture = Picture("mse", "MSE of consecutive interaction matrices", mse.describe(lines), caption, figure)
+    lead = "A cluster may split once its interaction matrix has settled."
+    return Section("mse", "Convergence of P", lead, (picture,), note=note, layout="wide")

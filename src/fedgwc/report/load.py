@@ -1,0 +1,156 @@
+"""A finished run's folder as plain data. Everything here was written by somebody else and is checked before it is used."""
+
+from __future__ import annotations
+
+import csv
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgwc.core import Ids
+from fedgwc.errors import InputError
+from fedgwc.record import RunFolder
+from fedgwc.report.data import Matrix, Node, Run
+
+
+def find_runs(paths: list[Path]) -> list[Path]:
+    """Run folders among `paths`; a folder that is no run but holds some, as `fedgwc compare` makes, stands for these."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(p.parent for p in path.glob("*/config.json")) if path.is_dir() else []
+        found += inside if inside and not RunFolder(path).has_run() else [path]
+    return found
+
+
+def load(path: Path) -> Run:
+    """Read a finished run; anything missing or damaged is an InputError that names the file."""
+    folder = RunFolder(path)
+    config = folder.config()
+    with _reading(path / "metrics.jsonl"):
+        metrics = [_numbers(row) for row in folder.metrics()]
+    if not metrics or not (path / "labels.csv").is_file():
+        raise InputError(f"{path} holds a run that is not finished; finish it with: fedgwc run --resume --out {path}")
+    known = _arrays(path / "clients.npz")
+    with _reading(path / "clients.npz"):
+        counts = np.asarray(known["counts"], np.float64)
+        if counts.ndim != 2 or not np.isfinite(counts).all():
+            raise ValueError(f"counts must be [clients, classes], got shape {counts.shape}")
+        truth = _truth(known.get("truth"), len(counts))
+    nodes = _tree(path / "splits" / "tree.json", len(counts))
+    clusters = _final(_labels(path / "labels.csv", len(counts)), nodes)
+    matrices = tuple(_matrix(p, len(counts)) for p in sorted((path / "splits").glob("*.npz")))
+    per_client = _per_client(path / "per_client.npz", len(counts))
+    return Run(path, config, metrics, clusters, truth, counts, nodes, matrices, per_client)
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, Any]:
+    """One evaluation; what is no number is not for reports."""
+    numbers = {str(k): v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    if not isinstance(numbers["round"], int):
+        raise ValueError(f"round must be a whole number, got {numbers['round']}")
+    return numbers
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    with _reading(path), np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _truth(groups: NDArray[Any] | None, n_clients: int) -> Ids | None:
+    if groups is None or groups.shape != (n_clients,) or len(np.unique(groups)) < 2:
+        return None  # one group for all says nothing
+    return np.unique(groups, return_inverse=True)[1].astype(np.int64)
+
+
+def _tree(path: Path, n_clients: int) -> tuple[Node, ...]:
+    if not path.is_file():
+        return ()
+    with _reading(path):
+        nodes = tuple(_node(row, n_clients) for row in json.loads(path.read_text(encoding="utf-8")))
+        known = {n.id for n in nodes}
+        if len(known) < len(nodes) or any(n.parent is not None and not (n.parent in known and n.parent < n.id) for n in nodes):
+            raise ValueError("clusters must have different numbers, and parents come before their children")
+        leaves = np.concatenate([n.members for n in nodes if n.ended is None])
+        if not np.array_equal(np.sort(leaves), np.arange(n_clients)):
+            raise ValueError(f"every one of the {n_clients} clients must be in exactly one leaf")
+        return nodes
+
+
+def _node(row: dict[str, Any], n_clients: int) -> Node:
+    parent, ended, cosine = row["parent"], row["ended"], row.get("cross_similarity")
+    scores = {int(n): float(score) for n, score in row["scores"].items()}
+    return Node(
+        int(row["id"]),
+        None if parent is None else int(parent),
+        int(row["born"]),
+        None if ended is None else int(ended),
+        _members(row["members"], n_clients),
+        scores,
+        None if cosine is None else float(cosine),
+    )
+
+
+def _members(given: Any, n_clients: int) -> Ids:
+    members = np.asarray(given)
+    if members.ndim != 1 or members.dtype.kind not in "iu" or not len(members) or members.min() < 0 or members.max() >= n_clients:
+        raise ValueError(f"members must be client numbers in 0..{n_clients - 1}")
+    return members.astype(np.int64)
+
+
+def _labels(path: Path, n_clients: int) -> Ids:
+    with _reading(path), path.open(newline="", encoding="utf-8") as file:
+        labels = np.array([int(row["cluster"]) for row in csv.DictReader(file)], np.int64)
+        if labels.shape != (n_clients,) or labels.min() < 0:
+            raise ValueError(f"{n_clients} clients are known, and {len(labels)} have a cluster")
+        return labels
+
+
+def _final(labels: Ids, nodes: tuple[Node, ...]) -> Ids:
+    """Rows of the model matrix move when clusters split; numbers in the tree stay."""
+    clusters = labels.copy()
+    for node in nodes:
+        if node.ended is None:
+            clusters[node.members] = node.id
+    return clusters
+
+
+def _matrix(path: Path, n_clients: int) -> Matrix:
+    arrays = _arrays(path)
+    with _reading(path):
+        when, _, name = path.stem.partition("-")
+        members, P = _members(arrays["members"], n_clients), np.asarray(arrays["P"], np.float64)
+        if P.shape != (len(members), len(members)) or not np.isfinite(P).all():
+            raise ValueError(f"P must be finite and {len(members)} x {len(members)}, got shape {P.shape}")
+        known = {key: arrays.get(key) for key in ("labels", "visits", "gamma", "gamma2")}
+        for key, value in known.items():
+            if value is not None and value.shape != (P.shape if key == "visits" else members.shape):
+                raise ValueError(f"{key} does not fit {len(members)} members, its shape is {value.shape}")
+        return Matrix(int(name), None if when == "end" else int(when), members, P, **known)
+
+
+def _per_client(path: Path, n_clients: int) -> dict[str, NDArray[Any]] | None:
+    """Not there in runs of older versions."""
+    if not path.is_file():
+        return None
+    arrays = _arrays(path)
+    with _reading(path):
+        clients = _members(arrays["clients"], n_clients)
+        if any(a.shape != clients.shape or a.dtype.kind not in "iuf" for a in arrays.values()):
+            raise ValueError("all arrays must hold one number per client")
+        return arrays

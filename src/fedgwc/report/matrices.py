@@ -1,0 +1,51 @@
+"""Interaction and affinity matrices of a run, and the whole federation's put together from its clusters'."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.core import Floats, Ids
+from fedgwc.errors import InputError
+from fedgwc.experiment import experiment
+from fedgwc.interactions import affinity
+from fedgwc.report.data import Matrix, Run
+
+
+def fedgwc_of(run: Run) -> FedGWC | None:
+    """The run's algorithm with its settings, if it is FedGWC or a preset of it."""
+    try:
+        algorithm = experiment(run.experiment).algorithm
+    except (InputError, TypeError):
+        return None  # written by a version with other settings: the parts that need them are left out
+    return algorithm if isinstance(algorithm, FedGWC) else None
+
+
+def affinity_of(P: Floats, algorithm: FedGWC) -> Floats:
+    return affinity(P, algorithm.beta, features=algorithm.features, scaled=algorithm.scaled)
+
+
+def at_splits(run: Run) -> list[Matrix]:
+    return sorted((m for m in run.matrices if m.round is not None), key=lambda m: (m.round or 0, m.cluster))
+
+
+def at_end(run: Run) -> list[Matrix]:
+    return sorted((m for m in run.matrices if m.round is None), key=lambda m: m.cluster)
+
+
+def children_of(run: Run, matrix: Matrix) -> Ids:
+    """[K]: the cluster that each member went to; at the end, the one it is in."""
+    into = np.full(len(matrix.members), matrix.cluster, np.int64)
+    if matrix.round is not None:
+        for child in run.children(matrix.cluster):
+            into[np.isin(matrix.members, child.members)] = child.id
+    return into
+
+
+def whole(run: Run, algorithm: FedGWC) -> tuple[Floats, Floats]:
+    """P and W [N, N] of all clients; pairs that were parted keep what they had when they were parted, 0: never met."""
+    P, W = np.zeros((2, len(run.clusters), len(run.clusters)))
+    for matrix in [*at_splits(run), *at_end(run)]:  # later ones overwrite earlier ones
+        pairs = np.ix_(matrix.members, matrix.members)
+        P[pairs], W[pairs] = matrix.P, affinity_of(matrix.P, algorithm)
+    return P, W

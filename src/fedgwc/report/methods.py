@@ -1,0 +1,67 @@
+"""Several runs sorted into methods: runs that differ in nothing but the seed belong together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedgwc.core import Floats
+from fedgwc.report.data import Run
+from fedgwc.report.figures.accuracy import series
+
+IGNORED = ("seed", "rounds", "recipe", "about", "engine", "evaluate")  # they do not make another method
+
+
+@dataclass(frozen=True)
+class Method:
+    name: str
+    runs: tuple[Run, ...]
+
+    def curve(self, key: str, scale: float = 1.0) -> tuple[Floats, Floats]:
+        """(rounds [T], values [seeds, T]) on the first run's evaluations, as far as every seed has come."""
+        lines = [series(r, key, scale) for r in self.runs]
+        lines = [line for line in lines if len(line[0])]
+        if not lines:
+            return np.empty(0), np.empty((0, 0))
+        end = min(x[-1] for x, _ in lines)
+        at = lines[0][0][lines[0][0] <= end]
+        return at, np.array([np.interp(at, x, y) for x, y in lines])
+
+    @property
+    def splits(self) -> list[int]:
+        return sorted({s.ended for r in self.runs for s in r.splits if s.ended is not None})
+
+
+def methods_of(runs: list[Run]) -> list[Method]:
+    """In the order in which they first appear; equal names are told apart by the settings in which they differ."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(settings(run), sort_keys=True), []).append(run)
+    flat = [flatten(settings(g[0])) for g in groups.values()]
+    named = [g[0].algorithm for g in groups.values()]
+    methods = []
+    for i, group in enumerate(groups.values()):
+        rivals = [flat[j] for j in range(len(flat)) if named[j] == named[i]]
+        methods.append(Method(" ".join([named[i], *differing(flat[i], rivals)]), tuple(group)))
+    return methods
+
+
+def settings(run: Run) -> dict[str, Any]:
+    return {k: v for k, v in run.experiment.items() if k not in IGNORED}
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"algorithm": {"beta": 1}} -> {"algorithm.beta": 1}"""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def differing(own: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]:
+    keys = [k for k in own if any(r.get(k) != own[k] for r in rivals)]
+    return [f"{k.removeprefix('algorithm.')}={own[k]}" for k in keys]

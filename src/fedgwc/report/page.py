@@ -1,0 +1,33 @@
+"""A page as one HTML file that needs nothing else: no network, no fonts, no scripts but its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+
+from fedgwc.report.content import Page
+from fedgwc.report.render import inline
+from fedgwc.report.theme import DARK, LIGHT
+
+
+def html(page: Page) -> str:
+    """Everything that came from files is escaped; only our own figures, styles and script are put in as they are."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    script = _file("sort.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.from_string(_file("page.html.j2")).render(
+        page=page,
+        pictures={p.name: Markup(inline(p)) for p in page.pictures},  # noqa: S704  # svg that matplotlib has escaped
+        style=Markup(_file("style.css")),  # noqa: S704
+        palette=list(enumerate(zip(LIGHT, DARK, strict=True))),
+        script=Markup(script),  # noqa: S704
+        script_hash=digest,
+    )
+
+
+def _file(name: str) -> str:
+    return (resources.files("fedgwc.report") / name).read_text(encoding="utf-8")

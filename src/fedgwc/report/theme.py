@@ -1,0 +1,123 @@
+"""How figures look: one style, one palette, and colours that the page can exchange in dark mode.
+
+Every colour drawn has a role. Files get the light values; in the page each value becomes a CSS variable of its role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
+
+from fedgwc.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from fedgwc.report.data import Run
+
+INK, SOFT, GRID, PAPER, NEUTRAL = "#1b2733", "#5a6875", "#dfe5ea", "#fffffe", "#8a97a3"
+# After Okabe and Ito, told apart by people of all kinds of colour vision; the dark values keep the hue and gain light.
+LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b85c96", "#3f9bd1", "#c98a00", "#7a6a00", "#6d4fa3")
+DARK = ("#4fa8e0", "#ff8b45", "#2cc79a", "#e79cc9", "#94d2f7", "#f3ba3c", "#d9cc45", "#b39be6")
+ROLES = {INK: "ink", SOFT: "soft", GRID: "grid", PAPER: "paper", NEUTRAL: "neutral"} | {c: f"c{i}" for i, c in enumerate(LIGHT)}
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 3)))
+MARKERS = "o^sDvPX*<>ph"
+HEAT = "cividis"  # looks nearly the same with and without colour-blindness, and the same light order in print
+WIDE, SQUARE, SMALL = (5.2, 3.0), (3.7, 3.45), (3.7, 2.4)  # inches of 72 points: text of 9 points stays legible on a phone
+
+STYLE: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.0,
+    "axes.labelcolor": SOFT,
+    "axes.edgecolor": NEUTRAL,
+    "axes.titlecolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "text.color": INK,
+    "text.parse_math": False,  # names from files are text, whatever is in them
+    "xtick.color": NEUTRAL,
+    "ytick.color": NEUTRAL,
+    "xtick.labelcolor": SOFT,
+    "ytick.labelcolor": SOFT,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "xtick.major.size": 3.0,
+    "ytick.major.size": 0.0,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "svg.hashsalt": "fedgwc",
+    "path.simplify": True,
+    "path.simplify_threshold": 0.2,
+}
+
+_P = ParamSpec("_P")
+
+
+def needs_extra() -> None:
+    """Say what to install where matplotlib or jinja2 is missing."""
+    try:
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"reports need {error.name}: pip install 'fedgwc[report]'") from None
+
+
+@contextmanager
+def house_style(**more: Any) -> Iterator[None]:
+    """`STYLE` and nothing else, whatever the user's own matplotlib settings are."""
+    import matplotlib as mpl
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(cast(Any, STYLE | more))
+        yield
+
+
+def styled(draw: Callable[_P, Figure]) -> Callable[_P, Figure]:
+    """Draw in the house style."""
+
+    @wraps(draw)
+    def inner(*args: _P.args, **kwargs: _P.kwargs) -> Figure:
+        with house_style():
+            return draw(*args, **kwargs)
+
+    return inner
+
+
+def canvas(size: tuple[float, float] = WIDE) -> tuple[Figure, Axes]:
+    """A figure without pyplot, so that nothing global is kept."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, dpi=72, layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def colours(run: Run) -> dict[int, str]:
+    """The colour of every cluster that ever was; a cluster that was split from the start stays neutral."""
+    if not run.nodes:
+        return {c: LIGHT[i % len(LIGHT)] for i, c in enumerate(run.leaves)}
+    parted = {n.id for n in run.nodes if n.parent is None and n.ended is not None}
+    others = [n.id for n in run.nodes if n.id not in parted]
+    return dict.fromkeys(parted, NEUTRAL) | {c: LIGHT[i % len(LIGHT)] for i, c in enumerate(others)}
+
+
+def power_of_ten(value: float, _: object = None) -> str:
+    """10⁻³ and the like, without mathematical typesetting."""
+    import math
+
+    exponent = round(math.log10(value)) if value > 0 else 0
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

@@ -1,0 +1,45 @@
+"""Finished runs of 20 clients, made once for all tests of reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.experiment import experiment
+from fedgwc.runner import run
+
+EAGER = {"visits": 1, "min_size": 2}  # splits within a few rounds
+TABLES: dict[str, Any] = {
+    "rounds": 10,
+    "about": "twenty clients of digits",
+    "data": {"name": "digits", "train_size": 12, "test_size": 5, "groups": [{"clients": 16}, {"clients": 4, "relabel": 1}]},
+    "model": {"name": "mlp", "hidden": [8]},
+    "local": {"steps": 3, "batch": 6, "lr": 0.1},
+    "evaluate": {"every": 2},
+}
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory) -> Callable[..., Path]:
+    """`finished("fedgwc", seed=1)`: the folder of a run with these settings, made at most once."""
+    root, made = tmp_path_factory.mktemp("runs"), {}
+
+    def folder(name: str, **changes: Any) -> Path:
+        key = name + repr(sorted(changes.items()))
+        if key not in made:
+            tables = {**TABLES, "algorithm": {"name": name, "rate": 0.5, **(EAGER if name == "fedgwc" else {})}}
+            for k, v in changes.items():
+                tables[k] = {**tables.get(k, {}), **v} if isinstance(v, dict) else v
+            made[key] = run(experiment(tables, "small"), root / f"{name}-{len(made)}").folder
+        return made[key]
+
+    return folder
+
+
+@pytest.fixture(scope="session", params=ALGORITHMS)
+def any_run(request, finished) -> Path:
+    return finished(request.param)

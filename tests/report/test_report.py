@@ -1,0 +1,280 @@
+"""Reports: every part that a run has data for, nothing else, and always the same bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.commands.report import report_command
+from fedgwc.errors import InputError
+from fedgwc.report import build
+from fedgwc.report.content import Page
+from fedgwc.report.convergence import mse_by_cluster, trace_of
+from fedgwc.report.figures import classes, heatmap
+from fedgwc.report.figures.labels import spread
+from fedgwc.report.load import load
+from fedgwc.report.matrices import at_end, fedgwc_of, whole
+from fedgwc.report.methods import methods_of
+from fedgwc.report.page import html
+from fedgwc.report.weights import weights_of
+
+ALWAYS = {"accuracy", "classes", "clients", "costs", "configuration"}
+FEDGWC = {"tree", "matrices", "embedding", "reward", "weights", "mse"}
+HOSTILE = """<img src=x onerror=alert(1)></script><script>alert(2)</script>&"'$\\frac{$"""
+
+
+class Outline(HTMLParser):
+    """Tags with their attributes, and how much stands in each section."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [a for t, a in self.tags if t == tag]
+
+
+def sections(paths: list[Path]) -> set[str]:
+    return {s.id for s in build(paths).sections}
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["experiment"] |= changes
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def copied(run: Path, to: Path) -> Path:
+    shutil.copytree(run, to)
+    return to
+
+
+@pytest.fixture(scope="module")
+def page(finished) -> Page:
+    return build([finished("fedgwc")])
+
+
+@pytest.fixture(scope="module")
+def text(page) -> str:
+    return html(page)
+
+
+def test_a_run_of_fedgwc_has_every_section(page, finished) -> None:
+    assert {s.id for s in page.sections} == ALWAYS | FEDGWC | {"pairs"}
+    names = {p.name for p in page.pictures}
+    run = load(finished("fedgwc"))
+    for split in run.splits[:8]:
+        assert {f"P-{split.id}", f"W-{split.id}"} <= names
+    assert {"P-end", "W-end", "accuracy", "tree", "mse", "reward", "weights", "clients"} <= names
+    assert {f"classes-{c}" for c in run.leaves[:12]} <= names
+
+
+def test_every_algorithm_has_a_sound_page(any_run) -> None:
+    page = build([any_run])
+    run = load(any_run)
+    ids = {s.id for s in page.sections}
+    assert ids >= ALWAYS
+    assert bool(ids & FEDGWC - {"tree"}) == (fedgwc_of(run) is not None)
+    assert ("pairs" in ids) == (len(run.leaves) > 1)
+    for s in page.sections:
+        assert s.pictures or s.tables or s.parts or s.lead, f"{s.id} is empty"
+        assert all(t.rows for t in (*s.tables, *s.parts))
+    text = html(page)
+    assert not re.search(r">[^<]*\bnan\b", text)
+    assert text.count("<figure") == len(page.pictures) == text.count("<svg")
+
+
+def test_a_page_needs_nothing_but_itself(text) -> None:
+    outline = Outline(text)
+    links = [a[k] or "" for _, a in outline.tags for k in ("href", "src") if k in a]
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert not re.search(r"https?://(?!www\.w3\.org/)", text)
+    assert "@import" not in text
+    ids = [a["id"] for _, a in outline.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    assert all(i[1:] in ids for i in links if i.startswith("#"))
+
+
+def test_those_who_do_not_see_it_are_told(text) -> None:
+    outline = Outline(text)
+    for svg in outline.all("svg"):
+        assert svg["role"] == "img"
+        assert re.search(r"\d", svg["aria-label"] or ""), svg["aria-label"]
+    assert outline.all("html")[0]["lang"] == "en"
+    tables = len(outline.all("table"))
+    assert len(outline.all("caption")) == tables > 2
+    assert all(th.get("scope") in ("col", "row") for th in outline.all("th"))
+
+
+def test_the_same_runs_give_the_same_bytes(text, finished, tmp_path) -> None:
+    assert html(build([finished("fedgwc")])) == text
+    for name in ("one", "two"):
+        report_command([finished("fedavg")], tmp_path / f"{name}.html", tmp_path / name)
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+    files = sorted(p.name for p in (tmp_path / "one").iterdir())
+    assert {p.rsplit(".", 1)[1] for p in files} == {"svg", "png"}
+    for name in files:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_a_page_of_100_clients_is_small(finished) -> None:
+    groups = [{"clients": 50}, {"clients": 50, "relabel": 1}]
+    big = finished("fedgwc", rounds=16, data={"groups": groups}, algorithm={"min_size": 5})
+    assert len(load(big).splits) > 0
+    assert len(html(build([big])).encode()) < 3e6
+
+
+@pytest.mark.parametrize("field", ["recipe", "about", "algorithm", "data"])
+def test_hostile_names_are_only_text(field: str, finished, tmp_path) -> None:
+    run = copied(finished("fedgwc"), tmp_path / """<i onclick=alert(3)>&"'""")
+    other = finished("fedavg")
+    edit_config(run, **{field: {"name": HOSTILE, HOSTILE: HOSTILE} if field in ("algorithm", "data") else HOSTILE})
+    for paths in ([run], [run, other]):
+        text = html(build(paths))
+        outline = Outline(text)
+        assert not outline.all("img")
+        assert not outline.all("i")
+        assert len(outline.all("script")) == 1
+        assert not any(k.startswith("on") for _, a in outline.tags for k in a)
+        assert "&lt;img src=x" in text
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("labels.csv", None, "not finished; finish it with: fedgwc run --resume"),
+        ("metrics.jsonl", "", "not finished"),
+        ("metrics.jsonl", "[1, 2]\n", "metrics.jsonl cannot be read"),
+        ("config.json", None, "holds no run"),
+        ("config.json", "[]", "not the configuration of a run"),
+        ("clients.npz", "no zip", "clients.npz cannot be read"),
+        ("clients.npz", None, "clients.npz cannot be read"),
+        ("labels.csv", "client,cluster\n0,0\n", "labels.csv cannot be read"),
+        ("labels.csv", "a,b\n0,0\n", "labels.csv cannot be read"),
+        ("splits/tree.json", "{", "tree.json cannot be read"),
+        ("splits/tree.json", '[{"id": 0}]', "tree.json cannot be read"),
+        ("splits/tree.json", "[]", "tree.json cannot be read"),
+        ("trace/00000001-00000010.npz", "PK", "trace cannot be read"),
+        ("splits/end-99.npz", "PK", "end-99.npz cannot be read"),
+        ("per_client.npz", "PK", "per_client.npz cannot be read"),
+    ],
+)
+def test_a_damaged_folder_is_named(file: str, content: str | None, message: str, finished, tmp_path) -> None:
+    run = copied(finished("fedgwc"), tmp_path / "r")
+    (run / file).unlink(missing_ok=True)
+    if content is not None:
+        (run / file).write_text(content)
+    with pytest.raises(InputError, match=message):
+        build([run])
+
+
+def test_mistakes_in_the_command(finished, tmp_path) -> None:
+    with pytest.raises(InputError, match="holds no run"):
+        report_command([tmp_path / "nowhere"], tmp_path / "r.html", None)
+    with pytest.raises(InputError, match="is a folder"):
+        report_command([finished("fedavg")], tmp_path, None)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="wants a folder"):
+        report_command([finished("fedavg")], tmp_path / "r.html", tmp_path / "file")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_without_the_extra_it_says_what_to_install(finished, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(InputError, match=r"pip install 'fedgwc\[report\]'"):
+        build([finished("fedavg")])
+
+
+def test_the_command(finished, tmp_path) -> None:
+    args = [sys.executable, "-m", "fedgwc", "report", str(finished("fedavg")), "-o", str(tmp_path / "r.html")]
+    done = subprocess.run(args, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Written: {tmp_path / 'r.html'}")
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_mse_is_what_the_run_measured(finished) -> None:
+    folder = finished("fedgwc-paper", algorithm={"eps": 1e-12})  # no split: the run's mean over clusters is the root's
+    run = load(folder)
+    algorithm, trace = fedgwc_of(run), trace_of(run)
+    assert isinstance(algorithm, FedGWC)
+    assert trace is not None
+    x, y = mse_by_cluster(trace, algorithm, 0)[0]
+    measured = {row["round"]: row["mse"] for row in run.metrics}
+    assert [y[list(x).index(t)] for t in measured] == pytest.approx(list(measured.values()))
+
+
+def test_accuracies_of_clients_average_to_the_run_s(finished) -> None:
+    run = load(finished("ifca"))
+    assert run.per_client is not None
+    for mine, theirs in (("accuracy", "accuracy"), ("balanced", "balanced_accuracy"), ("weighted", "weighted_accuracy")):
+        assert np.nanmean(run.per_client[mine]) == pytest.approx(run.last[theirs])
+
+
+def test_the_whole_matrix_holds_every_cluster_s_own(finished) -> None:
+    run = load(finished("fedgwc"))
+    algorithm = fedgwc_of(run)
+    assert algorithm is not None
+    P, W = whole(run, algorithm)
+    for m in at_end(run):
+        np.testing.assert_array_equal(P[np.ix_(m.members, m.members)], m.P)
+    np.testing.assert_allclose(W, W.T)
+    for w in weights_of(run, algorithm):
+        assert (w.low <= w.gamma + 1e-12).all()
+        assert (w.gamma <= w.high + 1e-12).all()
+
+
+def test_several_runs_are_compared_by_method(finished) -> None:
+    runs = [finished("fedgwc"), finished("fedgwc", seed=1), finished("fedavg"), finished("fedgwc", algorithm={"beta": 2.0})]
+    methods = methods_of([load(r) for r in runs])
+    assert [(m.name, len(m.runs)) for m in methods] == [("fedgwc beta=0.5", 2), ("fedavg", 1), ("fedgwc beta=2.0", 1)]
+    page = build(runs)
+    assert [s.id for s in page.sections] == ["comparison", "curves", "more-curves", "runs", "configuration"]
+    assert len(page.sections[0].tables[0].rows) == 3
+    assert page.sections[0].tables[0].sortable
+    assert "splits at rounds" in page.pictures[0].alt
+
+
+def test_a_folder_of_runs_stands_for_its_runs(finished, tmp_path) -> None:
+    for name in ("fedavg", "ifca"):
+        copied(finished(name), tmp_path / "all" / name)
+    assert sections([tmp_path / "all"]) == sections([finished("fedavg"), finished("ifca")])
+
+
+def test_large_matrices_are_averaged_in_blocks() -> None:
+    fine = np.arange(400.0)[:, None] * np.ones(400)
+    coarse = heatmap.shrink(fine)
+    assert coarse.shape == (200, 200)
+    assert coarse[0, 0] == 0.5  # rows 0 and 1
+    fine[:2, :2] = np.nan
+    assert np.isnan(heatmap.shrink(fine)[0, 0])
+
+
+def test_pairs_are_capped_from_least_to_most_overlap() -> None:
+    share = {c: np.eye(5)[c] * 0.9 + 0.1 / 5 for c in range(5)} | {5: np.eye(5)[0]}
+    shown = classes.pairs(share, most=6)
+    assert len(shown) == 6
+    overlaps = [classes.overlap(share[a], share[b]) for a, b in shown]
+    assert overlaps == sorted(overlaps)
+    assert shown[-1] == (0, 5)
+    assert len(classes.pairs({0: share[0], 1: share[1]})) == 1
+
+
+def test_names_beside_lines_do_not_touch() -> None:
+    places = spread({"a": 10.0, "b": 10.0, "c": 10.5, "d": 80.0}, 11)
+    gaps = np.diff(sorted(places.values()))
+    assert (gaps >= 11 - 1e-3).all()
+    assert places["d"] == 80.0

@@ -1,0 +1,273 @@
+"""replay, score, assign and data as a user meets them: what they print, and one sentence for a mistake."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import safetensors.torch
+
+from fedgwc.cli import main
+from fedgwc.data import Group, digits
+from fedgwc.data.catalogue import SOURCES
+from fedgwc.experiment import experiment
+from fedgwc.runner import run
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Answer]
+TABLES: dict[str, Any] = {
+    "rounds": 40,
+    "data": {"name": "digits", "train_size": 40, "test_size": 10, "groups": [{"clients": 20}, {"clients": 8, "relabel": 1}]},
+    "model": {"name": "mlp", "hidden": [16]},
+    "local": {"steps": 4, "batch": 20, "lr": 0.2},
+    "algorithm": {"name": "fedgwc", "rate": 1.0},
+    "evaluate": {"every": 40},
+}
+
+
+@pytest.fixture
+def fedgwc(capsys: pytest.CaptureFixture[str]) -> Command:
+    def command(*args: str | Path) -> Answer:
+        with pytest.raises(SystemExit) as end:
+            main([str(a) for a in args])
+        return Answer(int(end.value.code or 0), *capsys.readouterr())
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that found 20 usual and 8 shifted clients, with everybody in every round."""
+    return run(experiment(TABLES, "commands"), tmp_path_factory.mktemp("runs") / "r").folder
+
+
+def refused(answer: Answer, message: str) -> None:
+    assert answer.code == 2
+    assert message in answer.err
+    assert answer.err.startswith("fedgwc: ")
+    assert len(answer.err.strip().splitlines()) == 1
+
+
+# replay
+
+
+def test_replay_repeats_what_the_run_did(fedgwc: Command, run_folder: Path) -> None:
+    answer = fedgwc("replay", run_folder, "--set", "algorithm.rate=1.0")
+    assert answer.code == 0, answer.err
+    assert re.search(r"^round 10: cluster 0 of 28 clients -> .*Davies-Bouldin n=2: 0\.\d+", answer.out, re.M)
+    head, row = answer.out.splitlines()[-2:]
+    assert head.split("  ")[0] == "clusters"
+    assert "adj. Rand" in head
+    assert "WADB" in head
+    assert int(row.split()[0]) == len(list((run_folder / "models").iterdir()))
+
+
+def test_replay_of_a_part_under_other_settings(fedgwc: Command, run_folder: Path) -> None:
+    early = fedgwc("replay", run_folder, "--rounds", "9")
+    assert early.code == 0
+    assert early.out.startswith("no split")
+    sweep = fedgwc("replay", run_folder, "--sweep", "algorithm.beta=0.1,1", "--sweep", "algorithm.visits=5,400")
+    rows = [line.split() for line in sweep.out.splitlines()]
+    assert rows[0][:2] == ["algorithm.beta", "algorithm.visits"]
+    assert [r[:2] for r in rows[1:]] == [["0.1", "5"], ["0.1", "400"], ["1", "5"], ["1", "400"]]
+    assert [r[2] for r in rows[1:] if r[1] == "400"] == ["1", "1"]  # never tried: one cluster
+    assert all(int(r[2]) > 1 for r in rows[1:] if r[1] == "5")
+
+
+def test_replay_exports_what_it_can_read_again(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
+    first = fedgwc("replay", run_folder, "--export", tmp_path / "t.npz")
+    assert f"wrote {tmp_path / 't.npz'}: 40 rounds of 28 clients" in first.out
+    again = fedgwc("replay", tmp_path / "t.npz")
+    assert again.out == first.out.split("\n", 1)[1]
+    before = (tmp_path / "t.npz").read_bytes()
+    refused(fedgwc("replay", run_folder, "--export", tmp_path / "t.npz"), "exists already")
+    refused(fedgwc("replay", run_folder, "--export", tmp_path / "t"), "end in .npz")
+    assert (tmp_path / "t.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--set", "local.lr=0.1"], "a replay has algorithm settings only"),
+        (["--set", "algorithm=3"], "a replay has algorithm settings only"),
+        (["--set", "algorithm.name=fedavg"], "fedavg does not cluster by losses"),
+        (["--set", "algorithm.betta=1"], "did you mean beta?"),
+        (["--set", "algorithm.beta=0"], "beta and eps must be positive"),
+        (["--sweep", "algorithm.beta"], "a sweep is written key=value,value"),
+        (["--sweep", "algorithm.score=affinity,rows"], "algorithm.score must be one of"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_replay_mistakes_in_settings(fedgwc: Command, run_folder: Path, args: list[str], message: str) -> None:
+    refused(fedgwc("replay", run_folder, *args), message)
+
+
+IDS, LOSSES = np.array([[0, 1, 2], [1, 2, 3]]), np.linspace(0, 1, 12).reshape(2, 3, 2)
+BAD_TRACES: dict[str, tuple[dict[str, Any], str]] = {
+    "no losses": ({"ids": IDS}, "has no L"),
+    "shapes": ({"ids": IDS, "L": LOSSES[:, :2]}, "ids must be [T, n] and L [T, n, S]"),
+    "types": ({"ids": IDS * 1.0, "L": LOSSES}, "ids must be client numbers"),
+    "nobody": ({"ids": IDS * 0 - 1, "L": LOSSES}, "names no client"),
+    "sizes": ({"ids": IDS, "L": LOSSES, "sizes": np.ones(2)}, "sizes must be one number of samples per client"),
+    "twice": ({"ids": IDS * 0, "L": LOSSES}, "a client can be in a cohort once"),
+    "infinite": ({"ids": IDS, "L": LOSSES + np.inf}, "losses must be finite"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TRACES)
+def test_replay_of_a_bad_trace(fedgwc: Command, tmp_path: Path, case: str) -> None:
+    arrays, message = BAD_TRACES[case]
+    np.savez(tmp_path / "bad.npz", **arrays)
+    refused(fedgwc("replay", tmp_path / "bad.npz"), message)
+
+
+def test_replay_of_what_is_no_trace(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
+    refused(fedgwc("replay", tmp_path / "nothing.npz"), "no trace at")
+    refused(fedgwc("replay", tmp_path), "holds no run")
+    (tmp_path / "junk.npz").write_bytes(b"PK and then nothing")
+    refused(fedgwc("replay", tmp_path / "junk.npz"), "is not a readable npz trace")
+    np.savez(tmp_path / "whole.npz", ids=IDS, L=LOSSES)
+    (tmp_path / "half.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:-200])
+    refused(fedgwc("replay", tmp_path / "half.npz"), "is not a readable npz trace")
+    np.save(tmp_path / "plain.npy", LOSSES)
+    refused(fedgwc("replay", tmp_path / "plain.npy"), "is not a readable npz trace")
+    shutil.copytree(run_folder, tmp_path / "run")
+    next((tmp_path / "run" / "trace").iterdir()).write_bytes(b"half")
+    refused(fedgwc("replay", tmp_path / "run"), "is damaged or incomplete")
+
+
+# score
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join([*lines, ""]))
+    return path
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> tuple[Path, Path]:
+    counts = write(tmp_path / "counts.csv", "client,a,b,c", "p,9,0,0", "q,0,9,0", "r,3,3,3", "s,3,4,2")
+    return counts, write(tmp_path / "labels.csv", "client,cluster,group", "s,x,2", "r,x,2", "q,y,1", "p,y,1")
+
+
+def test_score_prints_every_metric(fedgwc: Command, tables: tuple[Path, Path]) -> None:
+    """One class each against evenly mixed: ranked frequencies tell them apart, and the clusters are the groups."""
+    answer = fedgwc("score", *tables)
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("4 clients, 3 classes, 2 clusters of 2 2\n")
+    value = dict(re.findall(r"^(.*?\)|Rand index|adjusted Rand index) +(-?[\d.]+)", answer.out, re.M))
+    assert value["Rand index"] == value["adjusted Rand index"] == "1.0000"
+    assert float(value["Wasserstein adjusted silhouette (WAS)"]) > 0.8
+    assert float(value["Wasserstein adjusted Davies-Bouldin (WADB)"]) < 0.2
+
+
+def test_score_of_a_run(fedgwc: Command, run_folder: Path) -> None:
+    answer = fedgwc("score", run_folder / "counts.csv", run_folder / "labels.csv")
+    assert answer.code == 0
+    assert answer.out.startswith("28 clients, 10 classes, ")
+    assert "adjusted Rand index" in answer.out
+
+
+def test_score_of_one_cluster_says_why_there_is_no_number(fedgwc: Command, tables: tuple[Path, Path], tmp_path: Path) -> None:
+    labels = write(tmp_path / "one.csv", "client,cluster", *(f"{c},0" for c in "pqrs"))
+    answer = fedgwc("score", tables[0], labels)
+    assert answer.code == 0
+    assert "One cluster only" in answer.out
+    assert "Rand" not in answer.out  # no true groups given
+
+
+@pytest.mark.parametrize(
+    ("counts", "labels", "message"),
+    [
+        (None, ["client,cluster", "p,0", "q,0", "r,1", "z,1"], "must name the same clients"),
+        (None, ["client,cluster", "p,0", "p,0", "r,1", "s,1"], "names a client twice"),
+        (None, ["client,cluster", "p,0,1", "q,0"], "lines of the same length"),
+        (None, ["client,cluster,group,more", "p,0,0,0"], "must have the columns"),
+        (None, [], "must have a header line"),
+        (["client,a", "p,x", "q,1", "r,1", "s,1"], None, "class counts must be numbers"),
+        (["client,a", "p,-1", "q,1", "r,1", "s,1"], None, "finite and >= 0"),
+        (["client", "p", "q", "r", "s"], None, "at least one class column"),
+    ],
+    ids=["other clients", "twice", "ragged", "columns", "empty", "words", "negative", "no class"],
+)
+def test_score_mistakes(fedgwc: Command, tables, tmp_path: Path, counts, labels, message: str) -> None:
+    first = tables[0] if counts is None else write(tmp_path / "c.csv", *counts)
+    second = tables[1] if labels is None else write(tmp_path / "l.csv", *labels)
+    refused(fedgwc("score", first, second), message)
+
+
+def test_score_of_files_that_are_not_there(fedgwc: Command, tables: tuple[Path, Path], tmp_path: Path) -> None:
+    refused(fedgwc("score", tmp_path / "none.csv", tables[1]), "cannot be read as csv")
+    refused(fedgwc("score", tables[0], tmp_path), "cannot be read as csv")
+
+
+# assign
+
+
+def client(path: Path, relabel: int) -> Path:
+    """The data of somebody who was not in the federation."""
+    federation = digits(seed=9, groups=(Group(1), Group(1, relabel=1)), train_size=60, test_size=5)
+    rows = federation.train[1 if relabel else 0]
+    np.savez(path, x=federation.x[rows].numpy(), y=federation.y[rows].numpy())
+    return path
+
+
+@pytest.mark.parametrize("relabel", [0, 1], ids=["usual", "shifted"])
+def test_assign_gives_a_new_client_the_model_of_its_group(
+    fedgwc: Command, run_folder: Path, tmp_path: Path, relabel: int
+) -> None:
+    answer = fedgwc("assign", run_folder, client(tmp_path / "new.npz", relabel))
+    assert answer.code == 0, answer.err
+    chosen = Path(answer.out.splitlines()[-1])
+    safetensors.torch.load_file(chosen)
+    rows = (run_folder / "labels.csv").read_text().splitlines()[1:]
+    groups = [row.split(",")[2] for row in rows if f"cluster-{row.split(',')[1]}" == chosen.stem]
+    assert max(set(groups), key=groups.count) == str(relabel)
+    assert answer.out.count("<- lowest loss") == 1
+
+
+def test_assign_mistakes(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
+    good = client(tmp_path / "new.npz", 0)
+    refused(fedgwc("assign", tmp_path, good), "holds no run")
+    refused(fedgwc("assign", run_folder, tmp_path / "none.npz"), "none.npz")
+    np.savez(tmp_path / "flat.npz", x=np.zeros((3, 64), np.float32), y=np.zeros(3, int))
+    refused(fedgwc("assign", run_folder, tmp_path / "flat.npz"), "this run's have (1, 8, 8)")
+    np.savez(tmp_path / "labels.npz", x=np.zeros((3, 1, 8, 8), np.float32), y=np.full(3, 10))
+    refused(fedgwc("assign", run_folder, tmp_path / "labels.npz"), "labels must be in 0..9")
+    np.savez(tmp_path / "x.npz", x=np.zeros((3, 1, 8, 8), np.float32))
+    refused(fedgwc("assign", run_folder, tmp_path / "x.npz"), "y")
+    shutil.copytree(run_folder, tmp_path / "run")
+    (tmp_path / "run" / "models" / "cluster-0.safetensors").write_bytes(b"half")
+    refused(fedgwc("assign", tmp_path / "run", good), "does not fit this run's model")
+    shutil.rmtree(tmp_path / "run" / "models")
+    refused(fedgwc("assign", tmp_path / "run", good), "has no models yet")
+
+
+# data
+
+
+def test_data_ls_says_what_is_missing_and_what_to_do(fedgwc: Command, tmp_path: Path) -> None:
+    answer = fedgwc("data", "ls", "--root", tmp_path)
+    assert answer.code == 0, answer.err
+    assert re.search(r"^digits +ready", answer.out, re.M)
+    for name in SOURCES:
+        assert re.search(rf"^{name} +missing", answer.out, re.M)
+        assert re.search(rf"^{name} needs ", answer.out, re.M)
+    assert str(tmp_path) in answer.out
+    assert list(tmp_path.iterdir()) == []  # looking writes nothing
+
+
+def test_data_mistakes(fedgwc: Command, tmp_path: Path) -> None:
+    refused(fedgwc("data", "verify", "cifar1000", "--root", tmp_path), "choose from")
+    refused(fedgwc("data", "verify", "cifar10", "--root", tmp_path), "cifar10")
