@@ -26,6 +26,9 @@ Sets = Annotated[
 Scale = Annotated[
     str, typer.Option("--scale", help="full: the whole recipe; short: a tenth of its rounds; smoke: a few rounds on made data.")
 ]
+Sweep = Annotated[
+    list[str] | None, typer.Option("--sweep", metavar="KEY=V,V,...", help="Try several values: algorithm.beta=0.1,0.5,1")
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: a new one under runs/.")]
 
 
@@ -49,25 +52,33 @@ def run(
 @app.command()
 def compare(
     recipe: Recipe = None,
-    algorithms: Annotated[str, typer.Option("--algorithms", "-a", help="Comma-separated names.")] = "fedavg,fedgwc",
+    algorithms: Annotated[str, typer.Option("--algorithms", "-a", help="Comma-separated names, or all.")] = "fedavg,fedgwc",
     seeds: Annotated[int, typer.Option("--seeds", help="Seeds 0, 1, ... for each algorithm.")] = 1,
     sets: Sets = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for all runs; default: a new one under runs/.")] = None,
     scale: Scale = "full",
+    sweep: Sweep = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Runs at a time; 0: one per core, or one on a GPU.", min=0)] = 0,
+    equal: Annotated[
+        str, typer.Option("--equal", help="What all get the same of: rounds, or updates (total clients trained).")
+    ] = "rounds",
 ) -> None:
     """Run several algorithms on the same federations and put them in one table."""
     from fedgwc.commands.compare import compare_command
 
-    compare_command(recipe, algorithms.split(","), seeds, sets or [], out, scale)
+    names = algorithms.split(",")
+    if algorithms == "all":
+        from fedgwc.algorithms import ALGORITHMS
+
+        names = list(ALGORITHMS)
+    compare_command(recipe, names, seeds, sets or [], out, scale, sweep or [], jobs, equal)
 
 
 @app.command()
 def replay(
     trace: Annotated[Path, typer.Argument(help="A run folder or an npz file with recorded losses.")],
     sets: Sets = None,
-    sweep: Annotated[
-        list[str] | None, typer.Option("--sweep", metavar="KEY=V,V,...", help="One line per value: algorithm.beta=0.1,0.5,1")
-    ] = None,
+    sweep: Sweep = None,
     rounds: Annotated[int | None, typer.Option("--rounds", help="Only the first so many rounds.", min=1)] = None,
     export: Annotated[Path | None, typer.Option("--export", help="Also write the trace as one npz file.")] = None,
 ) -> None:

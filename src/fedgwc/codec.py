@@ -50,6 +50,17 @@ def unpack(data: bytes, kind: Any, device: torch.device | str = "cpu") -> Any:
         raise InputError(f"the checkpoint holds another kind of state than the algorithm expects: {error}") from None
 
 
+def nbytes(value: Any) -> int:
+    """Bytes of all arrays in a state."""
+    if isinstance(value, Tensor | np.ndarray):
+        return int(value.nbytes)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return sum(nbytes(getattr(value, f.name)) for f in dataclasses.fields(value))
+    if isinstance(value, tuple | list):
+        return sum(map(nbytes, value))
+    return sum(map(nbytes, value.values())) if isinstance(value, dict) else 0
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Either the whole file is there, on disk, or none of it: write, fsync, rename, fsync the folder."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

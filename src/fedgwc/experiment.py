@@ -32,11 +32,14 @@ class Evaluate:
     """When to measure and when to save."""
 
     every: int | None = None  # rounds between evaluations; None: a hundredth of the run
+    client_updates: int | None = None  # stop once so many clients have trained, whatever the round; None: after `rounds`
     checkpoint_seconds: float = 30.0  # time between checkpoints; one is always written at the end and on Ctrl-C
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:
             raise InputError(f"evaluate.every must be at least 1 round, got {self.every}")
+        if self.client_updates is not None and self.client_updates < 1:
+            raise InputError(f"evaluate.client_updates must be at least 1, got {self.client_updates}")
         if self.checkpoint_seconds < 0:
             raise InputError(f"evaluate.checkpoint_seconds must be >= 0, got {self.checkpoint_seconds}")
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import fedgwc
+from fedgwc.codec import nbytes
 from fedgwc.core import Algorithm, Clustering, Engine, Rng, State
 from fedgwc.data import Federation
 from fedgwc.engines.meter import Costs, Meter
@@ -71,6 +72,7 @@ class Checkpoint(Generic[State]):
     state: State
     costs: Costs
     seconds: float
+    server_seconds: float
 
 
 def run(
@@ -159,7 +161,7 @@ class _Run:
         self.job, self.federation, self.engine, self.folder, self.progress = job, federation, engine, folder, progress
         self.meter = Meter(engine)
         self.counts = federation.class_counts("train")
-        self.seconds = 0.0
+        self.seconds = self.server_seconds = 0.0
 
     def go(self, resume: bool) -> Result:
         state, done = self.job.algorithm.init(self.job.initial(self.federation, self.engine), self.federation.n_clients), 0
@@ -167,12 +169,13 @@ class _Run:
             state, done = self._restore(state)
         title = f"{self.job.algorithm_name} on {self.job.recipe}"
         self.progress.start(title, self.job.rounds, done)
+        self._names = self.job.algorithm.clustering(state).names
         with PoliteInterrupt() as interrupt:
             try:
                 state, done = self._loop(state, done, interrupt)
             finally:
                 self.progress.stop()
-        finished = done >= self.job.rounds
+        finished = self._is_over(done)
         clustering = self.job.algorithm.clustering(state)
         if finished:
             self._save_results(state, clustering)
@@ -186,51 +189,60 @@ class _Run:
         done, saved, complaints = self.folder.restore(kind, self.engine.device)
         for complaint in complaints:
             self.progress.message(f"left out a damaged checkpoint, {complaint}")
-        self.meter.costs, self.seconds = saved.costs, saved.seconds
+        self.meter.costs, self.seconds, self.server_seconds = saved.costs, saved.seconds, saved.server_seconds
         return saved.state, done
 
     def _loop(self, state: Any, done: int, interrupt: PoliteInterrupt) -> tuple[Any, int]:
-        job, algorithm = self.job, self.job.algorithm
-        began = saved = time.monotonic()
+        job = self.job
+        began = saved = turn = time.monotonic()
         before = self.seconds
-        for number, state_after in rounds(
-            algorithm, self.meter, torch.empty(0), self.federation.n_clients, job.rounds, seed=job.seed, state=state, done=done
-        ):
-            self._observe(number, state, state_after)
-            state, done = state_after, number
+        arguments = (job.algorithm, self.meter, torch.empty(0), self.federation.n_clients, job.rounds)
+        going_on = rounds(*arguments, seed=job.seed, state=state, done=done)
+        for number, state in () if self._is_over(done) else going_on:
+            self.server_seconds += time.monotonic() - turn - self.meter.seconds
+            done = number
+            self._observe(number, state)
             self.seconds = before + time.monotonic() - began
-            if number % job.evaluate_every == 0 or number == job.rounds:
+            over = self._is_over(done)
+            if number % job.evaluate_every == 0 or over:
                 self._evaluate(number, state)
             if time.monotonic() - saved >= job.evaluate.checkpoint_seconds or interrupt.asked:
                 self._checkpoint(number, state)
                 saved = time.monotonic()
-            if interrupt.asked:
-                return state, done
+            if over or interrupt.asked:
+                break
+            turn, self.meter.seconds = time.monotonic(), 0.0
         self._checkpoint(done, state)
         return state, done
 
-    def _observe(self, number: int, before: Any, after: Any) -> None:
-        algorithm = self.job.algorithm
-        names = algorithm.clustering(before).names
+    def _is_over(self, done: int) -> bool:
+        budget = self.job.evaluate.client_updates
+        return done >= self.job.rounds or (budget is not None and self.meter.costs.client_updates >= budget)
+
+    def _observe(self, number: int, state: Any) -> None:
+        algorithm, names = self.job.algorithm, self._names
         reports = [r if names is None else replace(r, which=names[r.which]) for r in self.meter.reported]
         self.folder.observe(number, reports)
         self.meter.clear()
         losses = [r.losses for r in reports if len(r.clients)]
         mean = float(np.nanmean(np.concatenate([x.ravel() for x in losses]))) if losses else float("nan")
-        self.progress.round(number, mean, len(algorithm.clustering(after).models))
-        for name, arrays in getattr(algorithm, "events", lambda _: {})(after).items():
+        clustering = algorithm.clustering(state)
+        self._names = clustering.names
+        self.progress.round(number, mean, len(clustering.models))
+        for name, arrays in getattr(algorithm, "events", lambda _: {})(state).items():
             self.folder.save_split(f"{number:08d}-{name}", arrays)
 
     def _evaluate(self, number: int, state: Any) -> None:
         clustering = self.job.algorithm.clustering(state)
         row = {"round": number, **evaluate_clustering(clustering, self.engine, self.federation, self.counts)}
         row |= getattr(self.job.algorithm, "numbers", lambda _: {})(state)
-        row |= vars(self.meter.costs) | {"seconds": round(self.seconds, 3)}
+        row |= vars(self.meter.costs) | {"state_bytes": nbytes(state)}
+        row |= {"seconds": round(self.seconds, 3), "server_seconds": round(self.server_seconds, 3)}
         self.folder.log(row)
         self.progress.evaluated(row)
 
     def _checkpoint(self, number: int, state: Any) -> None:
-        self.folder.checkpoint(number, Checkpoint(state, self.meter.costs, self.seconds))
+        self.folder.checkpoint(number, Checkpoint(state, self.meter.costs, self.seconds, self.server_seconds))
 
     def _save_results(self, state: Any, clustering: Clustering) -> None:
         algorithm, folder = self.job.algorithm, self.folder

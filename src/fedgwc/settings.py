@@ -113,6 +113,14 @@ def parse_value(text: str) -> Any:
         return text
 
 
+def parse_axis(sweep: str) -> tuple[str, list[Any]]:
+    """`key=v,v,...` as (key, [v, v, ...])."""
+    key, equals, values = sweep.partition("=")
+    if not equals or not values or not key:
+        raise InputError(f"a sweep is written key=value,value,..., for example algorithm.beta=0.1,0.5; got {sweep!r}")
+    return key, [parse_value(v) for v in values.split(",")]
+
+
 def set_path(table: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
     """A copy of nested tables with one value set; `groups.1.noise` reaches into a list of tables by number."""
     head, rest = path[0], path[1:]

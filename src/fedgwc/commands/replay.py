@@ -17,7 +17,7 @@ from fedgwc.errors import InputError
 from fedgwc.metrics.evaluation import clustering_scores
 from fedgwc.progress import Lines, watcher
 from fedgwc.replay import Trace, read_trace, replay
-from fedgwc.settings import lookup, override, parse_assignment, parse_value, set_path
+from fedgwc.settings import lookup, override, parse_assignment, parse_axis, set_path
 
 
 def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int | None, export: Path | None) -> None:
@@ -28,7 +28,7 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
         trace = replace(trace, ids=trace.ids[:rounds], losses=trace.losses[:rounds])
     if export is not None:
         _export(trace, export)
-    axes = [_axis(s) for s in sweeps]
+    axes = [parse_axis(s) for s in sweeps]
     settings = [dict(zip([a[0] for a in axes], values, strict=True)) for values in itertools.product(*[a[1] for a in axes])]
     results = [(s, _one(trace, sets, s)) for s in settings]
     if len(results) == 1:
@@ -50,13 +50,6 @@ def algorithm_of(sets: list[str], chosen: dict[str, Any]) -> FedGWC:
     if not isinstance(algorithm, FedGWC):
         raise InputError(f"{name} does not cluster by losses; replay fedgwc, fedgwc-paper or fedgwc-release")
     return algorithm
-
-
-def _axis(sweep: str) -> tuple[str, list[Any]]:
-    key, equals, values = sweep.partition("=")
-    if not equals or not values:
-        raise InputError(f"a sweep is written key=value,value,..., for example algorithm.beta=0.1,0.5; got {sweep!r}")
-    return key, [parse_value(v) for v in values.split(",")]
 
 
 def _one(trace: Trace, sets: list[str], chosen: dict[str, Any]) -> FedGWCState:

@@ -30,6 +30,10 @@ COLUMNS = (
     Column("clients trained", "client_updates", digits=0),
     Column("MB down", "bytes_down", 1e-6, 1),
     Column("MB up", "bytes_up", 1e-6, 1),
+    Column("steps", "gradient_steps", digits=0),
+    Column("evaluations", "evaluations", digits=0),
+    Column("server s", "server_seconds", digits=1),
+    Column("state MB", "state_bytes", 1e-6, 1),
     Column("seconds", "seconds", digits=1),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -41,12 +42,15 @@ class Meter:
         self.engine = engine
         self.costs = costs or Costs()
         self.reported: list[Reported] = []
+        self.seconds = 0.0  # spent inside the engine; what is left of a round is the server's own work
 
     def clear(self) -> None:
         self.reported = []
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+        began = time.monotonic()
         updates = self.engine.train(clients, models, which, seed)
+        self.seconds += time.monotonic() - began
         losses = updates.losses.numpy()
         model = models.shape[1] * models.element_size()
         made = int(np.isfinite(losses).sum())
@@ -62,7 +66,9 @@ class Meter:
         return updates
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+        began = time.monotonic()
         scores = self.engine.evaluate(clients, models, which, split)
+        self.seconds += time.monotonic() - began
         model = models.shape[1] * models.element_size()
         # A client is asked about several models in one exchange: it downloads each of them and answers with one loss each.
         self.costs = self.costs.plus(

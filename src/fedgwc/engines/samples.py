@@ -52,7 +52,8 @@ class Samples:
         return x
 
     def evaluation_batch(self) -> int:
-        return max(64, 2**23 // math.prod(self.x.shape[1:]))
+        """Samples scored at once: enough to keep the device busy, few enough for their activations to fit."""
+        return max(32, (2**23 if self.y.is_cuda else 2**20) // math.prod(self.x.shape[1:]))
 
 
 def _normalisation(f: Federation, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from fedgwc.core import Ids, Scores, Split, Updates
 from fedgwc.data.federation import Federation
 from fedgwc.engines.choose import Traits, choose, traits_of
 from fedgwc.engines.samples import Samples
-from fedgwc.engines.settings import DTYPES, EngineSettings, device_of, running
+from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, running
 from fedgwc.engines.train import Bounds, OneByOne, Stacked
 from fedgwc.local import FlatModel, LocalTraining, bounds_of
 
@@ -108,7 +108,9 @@ class Simulator:
     # Evaluation
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
-        with running(self.threads, self.settings.precision, self.device), torch.no_grad():
+        # Nobody trains meanwhile, so large models may use every core.
+        threads = self.threads if self.settings.threads or not self.traits.convolutional else cores()
+        with running(threads, self.settings.precision, self.device), torch.no_grad():
             return self._evaluate(np.asarray(clients, np.int64), models, np.asarray(which, np.int64), split)
 
     def _evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split) -> Scores:
@@ -129,5 +131,8 @@ class Simulator:
         return Scores(clients, mean, correct, total.astype(np.float64))
 
     def _score(self, tensors: dict[str, Tensor], at: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        logits, y = self.model.logits(tensors, self.samples.inputs(at)), self.samples.y[at]
+        x = self.samples.inputs(at)
+        if x.ndim == 4 and self.traits.convolutional:
+            x = x.contiguous(memory_format=torch.channels_last)
+        logits, y = self.model.logits(tensors, x), self.samples.y[at]
         return F.cross_entropy(logits, y, reduction="none").cpu().numpy(), (logits.argmax(1) == y).cpu().numpy()

@@ -1,0 +1,65 @@
+"""Comparisons: what is tried, what is best, and equal footing."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from fedgwc.commands.compare import compare_command
+from fedgwc.errors import InputError
+
+QUICK = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
+
+
+def test_a_sweep_reports_the_best_beside_what_was_tried(tmp_path, capsys) -> None:
+    compare_command("digits", ["fedavg", "ifca"], 2, QUICK, tmp_path, sweeps=["ifca.k=2,3"], jobs=1)
+    rows = list(csv.reader((tmp_path / "comparison.csv").read_text().splitlines()))
+    assert rows[0][0] == "algorithm"
+    assert [r[0].split()[0] for r in rows[1:]] == ["fedavg", "ifca"]
+    assert rows[2][-1] == "2, 3"
+    tried = list(csv.reader((tmp_path / "everything-tried.csv").read_text().splitlines()))
+    assert [r[0] for r in tried[1:]] == ["fedavg", "ifca k=2", "ifca k=3"]
+    assert "±" in capsys.readouterr().out
+
+
+def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path) -> None:
+    compare_command("digits", ["fedavg", "fedgwc"], 1, QUICK, tmp_path, jobs=1, equal="updates")
+    for name in ("fedavg", "fedgwc"):
+        last = json.loads((tmp_path / f"{name}-seed0" / "metrics.jsonl").read_text().splitlines()[-1])
+        assert last["client_updates"] == 40
+    config = json.loads((tmp_path / "fedgwc-seed0" / "config.json").read_text())
+    assert config["experiment"]["evaluate"]["client_updates"] == 40
+
+
+@pytest.mark.slow
+def test_runs_in_parallel_equal_runs_in_a_row(tmp_path) -> None:
+    for jobs in (1, 2):
+        compare_command("digits", ["fedavg", "cfl"], 2, QUICK, tmp_path / str(jobs), jobs=jobs)
+    for path in (tmp_path / "1").glob("*/models/*"):
+        assert path.read_bytes() == (tmp_path / "2" / path.relative_to(tmp_path / "1")).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sweeps": ["ifca.k"]}, "a sweep is written"),
+        ({"sweeps": ["cfl.eps1=1,2"]}, "no algorithm of this comparison has the swept setting cfl.eps1"),
+        ({"equal": "seconds"}, "--equal must be rounds or updates"),
+        ({"n_seeds": 0}, "--seeds must be at least 1"),
+        ({"algorithms": ["fedavg", "nope"]}, "unknown algorithm 'nope'"),
+    ],
+)
+def test_mistakes(change: dict, message: str, tmp_path) -> None:
+    arguments = {
+        "recipe": "digits",
+        "algorithms": ["fedavg", "ifca"],
+        "n_seeds": 1,
+        "sets": QUICK,
+        "out": tmp_path / "c",
+        **change,
+    }
+    with pytest.raises(InputError, match=message):
+        compare_command(**arguments)
+    assert not (tmp_path / "c").exists()
