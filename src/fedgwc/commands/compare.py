@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -109,6 +110,8 @@ def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any
     if n_jobs == 1:
         return {r.name: _do(r.job, folder / r.name, folder, watch=True) for r in runs}
     last: dict[str, dict[str, Any]] = {}
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the workers: one core each, and nobody spins on another's
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with ProcessPoolExecutor(n_jobs, get_context("spawn")) as pool:
         waiting = {pool.submit(_do, r.job, folder / r.name, folder): r for r in runs}
         for future in as_completed(waiting):

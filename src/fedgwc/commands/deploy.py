@@ -1,0 +1,56 @@
+"""`fedgwc deploy init|check|register|run`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from fedgwc.commands.tables import Table, show
+from fedgwc.errors import InputError
+
+
+def _need_flower() -> None:
+    for module in ("flwr", "cryptography"):
+        if importlib.util.find_spec(module) is None:
+            raise InputError(f"fedgwc deploy needs {module}; install it with: pip install 'fedgwc[flower]'")
+
+
+def init_command(folder: Path, recipe: str, host: str, port: int, bind: str, nodes: int, own_data: bool) -> None:
+    _need_flower()
+    from fedgwc.deploy.write import Plan, init
+
+    configs = init(folder, Plan(recipe, host, port, bind, nodes, own_data))
+    show(Table(["node", "serves"], [[f"node-{i}", config] for i, config in enumerate(configs, 1)]))
+    print(f"\nWritten: {folder}. Read {folder / 'README.md'}, then: fedgwc deploy check {folder}")
+
+
+def check_command(folder: Path) -> None:
+    _need_flower()
+    from fedgwc.deploy.check import check
+
+    findings = check(folder)
+    show(Table(["what", "", "detail"], [[f.what, "ok" if f.ok else "WRONG", f.detail] for f in findings]))
+    wrong = [f for f in findings if not f.ok]
+    if wrong:
+        raise InputError(f"{len(wrong)} of {len(findings)} checks failed; first: {wrong[0].what}: {wrong[0].detail}")
+
+
+def register_command(folder: Path) -> None:
+    _need_flower()
+    from fedgwc.deploy.flwr_cli import register
+
+    for line in register(folder):
+        print(line)
+
+
+def run_command(folder: Path) -> None:
+    """Exit with 0 only if the run was completed."""
+    _need_flower()
+    from fedgwc.deploy.flwr_cli import start, wait
+
+    run = start(folder)
+    print(f"run {run} is submitted; its log: FLWR_HOME={folder / 'flwr'} flwr log {run} tls", flush=True)
+    if not wait(folder, run, lambda text: print(text, flush=True)):
+        print(f"fedgwc: run {run} was not completed; start it again to resume after its last round", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,79 @@
+"""Certificates and keys. Every private key is a file that only its owner may read; none of them is ever printed."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+YEARS = {"authority": 10, "server": 2}
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """A new file with mode 600 from its first moment on."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+
+
+def make_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """ca.crt and ca.key: who may call himself this federation's server."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedgwc federation")])
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and revocations
+    built = _builder(name, name, key.public_key(), "authority")
+    built = built.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True).add_extension(usage, critical=True)
+    built = built.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    certificate = built.sign(key, hashes.SHA256())
+    (folder / "ca.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    write_secret(folder / "ca.key", _pem(key))
+    return certificate, key
+
+
+def make_server(folder: Path, hosts: list[str], authority: tuple[x509.Certificate, ec.EllipticCurvePrivateKey]) -> None:
+    """server.crt and server.key, for these names and addresses."""
+    certificate, signer = authority
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
+    built = _builder(name, certificate.subject, key.public_key(), "server")
+    built = built.add_extension(x509.SubjectAlternativeName([_general(h) for h in hosts]), critical=False)
+    built = built.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    built = built.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    built = built.add_extension(issuer, critical=False)
+    (folder / "server.crt").write_bytes(built.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    write_secret(folder / "server.key", _pem(key))
+
+
+def make_node(folder: Path) -> None:
+    """key and key.pub, by which the server knows a node."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    write_secret(folder / "key", key.private_bytes(encoding, serialization.PrivateFormat.OpenSSH, plain))
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    (folder / "key.pub").write_bytes(public + b"\n")
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, kind: str) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    built = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    built = built.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
+    return built.not_valid_after(now + datetime.timedelta(days=365 * YEARS[kind]))
+
+
+def _general(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, form, plain)

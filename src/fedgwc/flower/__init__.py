@@ -1,0 +1,47 @@
+"""FedGWC and every other algorithm over real nodes, on Flower. What a Flower user imports; nothing else is public.
+
+>>> from fedgwc.flower import FedGWCStrategy, client_app, server_app  # doctest: +SKIP
+
+`server_app(recipe)` and `client_app(recipe)` are ready-made apps; `FedGWCStrategy` adds clustering to an app of one's own;
+`FlowerEngine` runs any algorithm of `fedgwc.ALGORITHMS` over a Flower `Grid`. docs/deploy.md says how they behave.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedgwc.engines.flower import FlowerEngine, TooFewReplies
+    from fedgwc.flower.client import client_app
+    from fedgwc.flower.options import Options
+    from fedgwc.flower.server import server_app
+    from fedgwc.flower.strategy import FedGWCStrategy
+
+_HOME = {
+    "FedGWCStrategy": "fedgwc.flower.strategy",
+    "FlowerEngine": "fedgwc.engines.flower",
+    "Options": "fedgwc.flower.options",
+    "TooFewReplies": "fedgwc.engines.flower",
+    "client_app": "fedgwc.flower.client",
+    "server_app": "fedgwc.flower.server",
+}
+
+__all__ = ["FedGWCStrategy", "FlowerEngine", "Options", "TooFewReplies", "client_app", "server_app"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedgwc.flower' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "flwr":
+            raise
+        raise ModuleNotFoundError(
+            "fedgwc.flower needs Flower; install it with: pip install 'fedgwc[flower]'", name="flwr"
+        ) from None
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

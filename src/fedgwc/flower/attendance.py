@@ -1,0 +1,108 @@
+"""Who is there. Every node is asked once whom it serves; the question stays open, so that nobody waits for the absent."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from flwr.app import ConfigRecord, Message, RecordDict
+
+from fedgwc.errors import InputError
+from fedgwc.flower.checks import Invalid
+from fedgwc.flower.options import Options
+from fedgwc.flower.post import Letter, Post, is_away
+from fedgwc.flower.roster import Roster
+from fedgwc.flower.wire import PROTOCOL, Identity
+
+log = logging.getLogger("fedgwc")
+
+PATIENCE = 3  # introductions that may fail before a node is left alone
+OPEN = 600.0  # seconds that a question waits for a node that may come back
+
+Introduction = Callable[[Message, int], Identity]
+
+
+class Attendance:
+    """Keeps the roster's nodes up to date. A node that fell silent is asked again, and its answer brings it back."""
+
+    def __init__(self, post: Post, roster: Roster, introduction: Introduction) -> None:
+        self.post, self.roster, self.introduction = post, roster, introduction
+        self.like: Identity | None = None  # what all clients' data look like: as the first node's
+        self.newcomers: dict[str, int] = {}  # name -> node, not yet numbered
+        self.contested: dict[str, int] = {}  # name -> node that also claims it, and takes over should the other fall silent
+        self._open: dict[str, tuple[int, float]] = {}  # message -> node, when it expires
+        self._met: set[int] = set()
+        self._refused: set[int] = set()
+        self._failed: dict[int, int] = {}
+
+    def update(self) -> None:
+        """Note who left, greet who is new, read who has answered."""
+        here = self.post.nodes()
+        for node in {*self.roster.node.values()} - here - self.roster.silent:
+            self.roster.absent(node)
+        now = time.monotonic()
+        self._open = {i: (node, until) for i, (node, until) in self._open.items() if until > now and node in here}
+        asked = {node for node, _ in self._open.values()}
+        again = self.roster.silent | self.roster.doubtful
+        ask = sorted((here - self._met | here & again) - asked - self._refused)
+        letters = [Letter(node, "query", RecordDict({"config": ConfigRecord({"protocol": PROTOCOL})})) for node in ask]
+        for node, i in zip(ask, self.post.send(letters, OPEN), strict=True):
+            if i:
+                self._open[i] = (node, now + OPEN)
+        for i, reply in self.post.collect(self._open).items():
+            if i in self._open:
+                self._meet(self._open.pop(i)[0], reply)
+        # A node that was restarted under a new id claims what its former self still seems to serve.
+        for name, node in [(n, k) for n, k in self.contested.items() if self.roster.node[n] in self.roster.silent]:
+            del self.contested[name]
+            if node in here:
+                self._place(node, (name,))
+
+    def _meet(self, node: int, reply: Message) -> None:
+        if is_away(reply):
+            return  # it will be asked again
+        try:
+            identity = self.introduction(reply, node)
+            if self.like is not None and (identity.shape, identity.n_classes) != (self.like.shape, self.like.n_classes):
+                ours = f"{self.like.shape} and {self.like.n_classes} classes"
+                raise Invalid(f"its samples are {identity.shape} and {identity.n_classes} classes, the others' {ours}")
+        except (Invalid, ValueError, TypeError) as reason:
+            self._failed[node] = self._failed.get(node, 0) + 1
+            if not reply.has_error() or self._failed[node] >= PATIENCE:
+                self._refused.add(node)
+            log.error("node %d %s: %.300s", node, "is refused" if node in self._refused else "failed to introduce itself", reason)
+            return
+        self.like = self.like or identity
+        self._met.add(node)
+        self.roster.forget(node, identity.names)
+        self._place(node, identity.names)
+
+    def _place(self, node: int, names: tuple[str, ...]) -> None:
+        taken = self.roster.place(node, names)
+        self.contested |= dict.fromkeys(taken, node)
+        if taken:
+            log.warning("node %d may not serve %s while another node does", node, ", ".join(taken)[:300])
+        known = {*self.roster.names, *taken}
+        fresh = [n for n in names if n not in known]
+        self.newcomers |= dict.fromkeys(fresh, node)
+        log.info("node %d serves %d clients, %d of them new", node, len(names) - len(taken), len(fresh))
+
+    def gather(self, options: Options) -> None:
+        """Wait until enough clients are there, and number those who are new."""
+        until = time.monotonic() + options.wait
+        while True:
+            self.update()
+            there = len(self.roster.available()) + len(self.newcomers)
+            if there >= options.min_clients:
+                return
+            if time.monotonic() > until:
+                raise InputError(
+                    f"{there} clients came within {options.wait:g} s and {options.min_clients} are needed; "
+                    "start more nodes, or change min-clients or wait"
+                )
+            time.sleep(options.poll)
+
+    def admit(self) -> list[str]:
+        """The newcomers, numbers first and in order, so that client 10 comes after client 9. They are not numbered yet."""
+        return sorted(self.newcomers, key=lambda n: (not n.isdigit(), int(n) if n.isdigit() else 0, n))

@@ -1,0 +1,181 @@
+"""What runs at a node: a `ClientApp` that trains the clients it serves, exactly as the simulator would.
+
+The node's own configuration says whom it serves:
+
+    clients="0-3,7"          clients of the recipe's federation, by number
+    data="/data/mine.npz"    or the node's own data (see the data set `arrays`), under the name ...
+    name="hospital-a"        ... which must differ from every other node's
+    share-class-counts=true  consent to tell the server how many samples of each class there are (default: false)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch import Tensor
+
+from fedgwc import random
+from fedgwc.core import Split
+from fedgwc.engines.simulate import Simulator
+from fedgwc.errors import InputError
+from fedgwc.experiment import Experiment, load
+from fedgwc.flower import checks
+from fedgwc.flower.wire import PROTOCOL, fingerprint
+from fedgwc.local import minibatches, sgd_step
+
+Recipe = str | os.PathLike[str] | Mapping[str, Any] | Experiment | None
+
+
+@dataclass(frozen=True)
+class Served:
+    """The clients of one node: by name, the row of the node's own federation."""
+
+    engine: Simulator
+    places: dict[str, int]
+    consents: bool
+    model: str  # fingerprint
+
+
+def client_app(recipe: Recipe = None) -> ClientApp:
+    """A ready-made client app for a recipe (its name, file, tables, or the experiment itself)."""
+    app = ClientApp()
+    job = recipe if isinstance(recipe, Experiment) else load(recipe)
+
+    @lru_cache(maxsize=8)  # a process that serves several messages, or several nodes, builds its data once
+    def engine(data: Any) -> Simulator:
+        return engine_for(job, data)
+
+    def node(context: Context) -> Served:
+        return serve(engine(context.node_config.get("data")), context.node_config)
+
+    @app.query()
+    def identify(message: Message, context: Context) -> Message:
+        return Message(introduce(node(context)), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return Message(trained(node(context), message.content), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        return Message(scored(node(context), message.content), reply_to=message)
+
+    return app
+
+
+def engine_for(job: Experiment, data: Any = None) -> Simulator:
+    """The recipe's federation, or the one in a node's own file."""
+    if data is not None:
+        job = replace(job, tables={**job.tables, "data": {**job.tables["data"], "name": "arrays", "path": str(data)}})
+    # One by one: what a node trains are a few clients, and worker processes would outlive the message.
+    return replace(job, engine=replace(job.engine, how="one-by-one")).simulator(job.federation())
+
+
+def serve(engine: Simulator, config: Mapping[str, Any]) -> Served:
+    """What a node's configuration asks for, or an InputError that says what is wrong with it."""
+    n, name = engine.federation.n_clients, config.get("name")
+    if config.get("data") is None:
+        places = {str(k): k for k in clients_in(config.get("clients"), n)}
+    elif not isinstance(name, str) or not name:
+        raise InputError('a node with its own data needs a name of its own: --node-config \'data="..." name="..."\'')
+    else:
+        places = {name if n == 1 else f"{name}/{k}": k for k in range(n)}
+    return Served(engine, places, bool(config.get("share-class-counts", False)), fingerprint(engine.model))
+
+
+def clients_in(text: Any, n_clients: int) -> list[int]:
+    """The clients that "0-3,7" names.
+
+    >>> clients_in("0-3,7", 10)
+    [0, 1, 2, 3, 7]
+    """
+    found: set[int] = set()
+    for part in str(text if text is not None else "").split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdigit() or not (last or "0").isdigit() or not int(first) <= int(last or first) < n_clients:
+            raise InputError(f'a node must say which of the {n_clients} clients it serves, as in clients="0-3,7"; got {text!r}')
+        found.update(range(int(first), int(last or first) + 1))
+    return sorted(found)
+
+
+def introduce(me: Served) -> RecordDict:
+    f = me.engine.federation
+    about: dict[str, Any] = {"protocol": PROTOCOL, "names": list(me.places), "n-classes": f.n_classes, "shape": list(f.shape)}
+    scale = {key: list(values) for key, values in (("mean", f.mean), ("std", f.std)) if values}
+    return RecordDict({"identity": ConfigRecord({**about, **scale})})
+
+
+def trained(me: Served, content: RecordDict) -> RecordDict:
+    """The reply to a training message; a client whose training fails or explodes is left out of it."""
+    models, config, places = _question(me, content)
+    seed, numbers = cast(int, config["seed"]), cast(list[int], config["numbers"])
+    arrays, reply = ArrayRecord(), RecordDict({"about": ConfigRecord({"model": me.model})})
+    which = np.array(config["which"], np.int64)
+    tests = me.engine.evaluate(np.array(places, np.int64), models, which)
+    counts = me.engine.federation.class_counts("train").astype(int) if me.consents else None
+    for i, (place, number) in enumerate(zip(places, numbers, strict=True)):
+        theta, losses = train_one(me.engine, place, number, models[which[i]], seed)
+        if not (torch.isfinite(theta).all() and torch.isfinite(losses).all()):
+            continue
+        arrays[str(number)] = Array(theta.cpu().numpy())
+        total, right = int(tests.total[i].sum()), int(tests.correct[i].sum())
+        about = {"test-loss": float(tests.loss[i]), "test-correct": right, "test-total": total}
+        reply[f"client-{number}"] = metrics = MetricRecord({"num-examples": int(me.engine.sizes[place]), **about})
+        metrics["losses"] = losses.double().tolist()
+        if counts is not None:
+            metrics["class-counts"] = counts[place].tolist()
+    reply["models"] = arrays
+    return reply
+
+
+def train_one(engine: Simulator, client: int, number: int, start: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """One client's model [D] and losses [S]. Its minibatches follow from (seed, number), wherever its data lie."""
+    samples, local, device = engine.samples, engine.local, engine.device
+    keys = random.keys(torch.tensor(seed, device=device), torch.tensor([number], device=device))
+    batches = minibatches(local, samples.sizes[client : client + 1], keys)
+    rows = samples.flat[samples.offsets[client] + batches.places]  # [1, S, B]
+    step, theta, losses = sgd_step(engine.model, local, ragged=False), start, []
+    velocity = start.new_zeros(engine.model.n_params if local.momentum else 0)
+    engine.model.module.train()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed((seed * 1_000_003 + number) % 2**63)  # Dropout draws from the global generator
+        for s in range(rows.shape[1]):
+            x, y = samples.inputs(rows[:, s], keys, s)[0], samples.y[rows[0, s]]
+            theta, velocity, loss = step(theta, velocity, start, x, y, batches.weights[0, s].to(start))
+            losses.append(loss)
+    return theta, torch.stack(losses).cpu()
+
+
+def scored(me: Served, content: RecordDict) -> RecordDict:
+    models, config, places = _question(me, content)
+    split: Split = "train" if config.get("split") == "train" else "test"
+    scores = me.engine.evaluate(np.array(places, np.int64), models, np.array(config["which"], np.int64), split)
+    record = MetricRecord({"loss": scores.loss.tolist()})
+    for name, values in (("correct", scores.correct), ("total", scores.total)):
+        record[name] = values.sum(1).astype(int).tolist()
+        if me.consents:
+            record[f"{name}-by-class"] = values.astype(int).ravel().tolist()
+    return RecordDict({"scores": record, "about": ConfigRecord({"model": me.model})})
+
+
+def _question(me: Served, content: RecordDict) -> tuple[Tensor, ConfigRecord, list[int]]:
+    """The models [M, D], the configuration and the places of the clients asked; a node trusts the server no more than it must."""
+    config, records = content.config_records["config"], content.array_records["models"]
+    if config.get("protocol") != PROTOCOL or config.get("model") != me.model:
+        raise InputError("the server trains another model or speaks another protocol; use the same recipe and fedgwc version")
+    model = me.engine.model
+    dtype = torch.empty(0, dtype=model.dtype).numpy().dtype
+    vectors = [checks.array(records[str(i)], (model.size,), dtype) for i in range(len(records))]
+    names = cast(list[str], config["names"])
+    unknown = [name for name in names if name not in me.places]
+    if unknown:
+        raise InputError(f"this node does not serve {unknown[0]!r}; it serves {', '.join(me.places)[:200]}")
+    return torch.from_numpy(np.stack(vectors)).to(model.device), config, [me.places[name] for name in names]

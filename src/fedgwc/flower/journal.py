@@ -1,0 +1,82 @@
+"""The run folder of a real federation: one line of metrics, one piece of trace and one checkpoint per round."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from typing import Any, Generic
+
+import numpy as np
+import torch
+
+from fedgwc.codec import write_atomically
+from fedgwc.core import Algorithm, Clustering, Ids, State
+from fedgwc.engines.meter import Costs
+from fedgwc.flower.roster import Members, Roster
+from fedgwc.flower.rounds import Rounds
+from fedgwc.record import RunFolder
+
+log = logging.getLogger("fedgwc")
+
+
+@dataclass(frozen=True)
+class Checkpoint(Generic[State]):
+    """Where a run stands, and who is in it."""
+
+    state: State
+    costs: Costs
+    seconds: float
+    members: Members
+
+
+class Journal:
+    """Everything up to a round is safe once `record` returns."""
+
+    def __init__(self, folder: RunFolder, algorithm: Algorithm[Any]) -> None:
+        self.folder, self.algorithm = folder, algorithm
+
+    def restore(self, roster: Roster) -> tuple[int, Any] | None:
+        """(rounds done, checkpoint), or None if the run was killed before its first one."""
+        folder = self.folder
+        if not any((folder.path / "state").glob("*.ckpt")):
+            folder._forget_after(0)
+            return None
+        shape = (self.algorithm.n_models, 1) if hasattr(self.algorithm, "n_models") else (1,)
+        kind: Any = Checkpoint[type(self.algorithm.init(torch.zeros(shape), 1000))]  # type: ignore[misc]
+        done, saved, complaints = folder.restore(kind, "cpu")
+        for complaint in complaints:
+            log.warning("left out a damaged checkpoint, %s", complaint)
+        roster.restore(saved.members)
+        log.info("resuming after round %d with %d clients", done, len(roster))
+        return done, saved
+
+    def record(self, number: int, names: Ids | None, state: Any, rounds: Rounds[Any], seconds: float) -> dict[str, Any]:
+        """names [M]: of the clusters that trained in this round."""
+        algorithm, folder, engine = self.algorithm, self.folder, rounds.engine
+        folder.observe(number, [r if names is None else replace(r, which=names[r.which]) for r in engine.reported])
+        for name, arrays in getattr(algorithm, "events", lambda _: {})(state).items():
+            folder.save_split(f"{number:08d}-{name}", arrays)
+        row = {"round": number, **rounds.summary(), "clusters": len(algorithm.clustering(state).models)}
+        row |= getattr(algorithm, "numbers", lambda _: {})(state) | vars(engine.costs) | {"seconds": round(seconds, 3)}
+        folder.log(row)
+        folder.save_clients(engine.roster.class_counts(), None)
+        folder.checkpoint(number, Checkpoint(state, engine.costs, seconds, engine.roster.save()))
+        return row
+
+    def finish(self, state: Any, clustering: Clustering, roster: Roster) -> None:
+        """The tree, the matrices, and who belongs where."""
+        algorithm, folder = self.algorithm, self.folder
+        if hasattr(algorithm, "tree"):
+            folder.save_tree(algorithm.tree(state))
+        for name, arrays in getattr(algorithm, "matrices", lambda _: {})(state).items():
+            folder.save_split(name, arrays)
+        folder.save_clusters(clustering.labels, None, roster.class_counts())
+        lines = ["client,name", *(f"{k},{json.dumps(name)}" for k, name in enumerate(roster.names)), ""]
+        write_atomically(folder.path / "names.csv", "\n".join(lines).encode())
+
+
+def told(number: int, n_rounds: int, row: dict[str, Any]) -> None:
+    """One line of log per round."""
+    facts = f"{row['answered']} answers, {row['clusters']} clusters, accuracy {row.get('accuracy', np.nan):.3f}"
+    log.info("round %d of %d: %s", number, n_rounds, facts)

@@ -1,0 +1,39 @@
+"""What an operator may set about a real federation; what is learnt and how stands in the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedgwc.core import SMALLEST_COHORT
+from fedgwc.errors import InputError
+from fedgwc.settings import override
+
+
+@dataclass(frozen=True)
+class Options:
+    """How long to wait, for how many, and how much to put up with."""
+
+    deadline: float = 120.0  # seconds for one exchange: the time to live of its messages
+    min_replies: int = SMALLEST_COHORT  # valid answers without which a cluster stays as it is
+    min_clients: int = SMALLEST_COHORT  # clients to wait for before the first round
+    wait: float = 600.0  # seconds to wait for them
+    retries: int = 10  # attempts at one round before the run stops, to be resumed
+    pause: float = 5.0  # seconds between such attempts
+    strikes: int = 3  # invalid replies in a row after which a client is excluded
+    poll: float = 0.2  # seconds between looks into the mailbox
+
+    def __post_init__(self) -> None:
+        if not (self.deadline > 0 and self.poll > 0 and self.wait >= 0 and self.pause >= 0):
+            got = f"{self.deadline}, {self.poll}, {self.wait} and {self.pause}"
+            raise InputError(f"deadline and poll must be positive seconds, wait and pause at least 0, got {got}")
+        for name in ("min_replies", "min_clients", "retries", "strikes"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @classmethod
+    def read(cls, run_config: Mapping[str, Any]) -> Options:
+        """From a Flower run's configuration, where keys have dashes; keys of others are left alone."""
+        known = {key.replace("-", "_"): value for key, value in run_config.items()}
+        return override(cls(), {k: v for k, v in known.items() if k in cls.__dataclass_fields__}, "run-config")

@@ -1,0 +1,93 @@
+"""Letters to nodes and their replies: one exchange with a deadline, and questions that may stay open for a while."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+log = logging.getLogger("fedgwc")
+
+GRACE = 2.0  # seconds past the deadline in which an expired message may still be reported as such
+AWAY = (3, 4, 5)  # Flower's error codes for a message or reply that is unavailable, and for a node that is
+LOOK_AROUND = 3.0  # seconds between questions which nodes are still connected
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One message to one node."""
+
+    node: int
+    kind: str  # train, evaluate or query
+    content: RecordDict
+
+
+class Post:
+    """Sends and collects over a Flower grid. A reply that cannot even be unpacked counts as none."""
+
+    def __init__(self, grid: Grid, poll: float = 0.2) -> None:
+        self.grid, self.poll = grid, poll
+        self.bytes_down = self.bytes_up = 0
+
+    def nodes(self) -> set[int]:
+        return set(self.grid.get_node_ids())
+
+    def send(self, letters: Sequence[Letter], ttl: float, group: str = "") -> list[str]:
+        """The messages' ids, in order; an empty id: it could not be sent."""
+        messages = [Message(x.content, x.node, x.kind, ttl=ttl, group_id=group) for x in letters]
+        if not messages:
+            return []
+        self.bytes_down += sum(size_of(x.content) for x in letters)
+        ids = [i or "" for i in self.grid.push_messages(messages)]
+        return ids if len(ids) == len(letters) else [""] * len(letters)
+
+    def collect(self, ids: Iterable[str]) -> dict[str, Message]:
+        """What has arrived for these messages so far, by the message that it answers (an error names no sender)."""
+        wanted = list(ids)
+        if not wanted:
+            return {}
+        replies = {m.metadata.reply_to_message_id: m for m in self._pull(wanted)}
+        self.bytes_up += sum(size_of(m.content) for m in replies.values() if m.has_content())
+        return replies
+
+    def _pull(self, ids: list[str]) -> list[Message]:
+        try:
+            return list(self.grid.pull_messages(ids))
+        except (ValueError, TypeError, KeyError) as error:  # somebody's bytes are no message
+            if len(ids) == 1:
+                log.warning("a reply could not be unpacked and is ignored: %.200r", error)
+                return []
+        return [m for i in ids for m in self._pull([i])]
+
+    def exchange(self, letters: Sequence[Letter], deadline: float, group: str = "") -> list[Message | None]:
+        """The reply to each letter; None where none came in time, or where the node left meanwhile."""
+        ids = self.send(letters, deadline, group)
+        waiting = {i: k for k, i in enumerate(ids) if i}
+        replies: list[Message | None] = [None] * len(letters)
+        until, look = time.monotonic() + deadline + GRACE, time.monotonic() + LOOK_AROUND
+        while waiting and time.monotonic() < until:
+            for i, reply in self.collect(waiting).items():
+                if i in waiting:
+                    replies[waiting.pop(i)] = reply
+            if waiting and time.monotonic() >= look:
+                here, look = self.nodes(), time.monotonic() + LOOK_AROUND
+                waiting = {i: k for i, k in waiting.items() if letters[k].node in here}
+            if waiting:
+                time.sleep(self.poll)
+        return replies
+
+
+def is_away(reply: Message | None) -> bool:
+    """Nobody answered: no reply, or an error that the SuperLink wrote in the node's place."""
+    return reply is None or (reply.has_error() and reply.error.code in AWAY)
+
+
+def size_of(content: RecordDict) -> int:
+    """Bytes of all records, as Flower counts them."""
+    arrays = sum(record.count_bytes() for record in content.array_records.values())
+    metrics = sum(record.count_bytes() for record in content.metric_records.values())
+    return arrays + metrics + sum(record.count_bytes() for record in content.config_records.values())

@@ -1,0 +1,120 @@
+"""Who is in the federation: a stable number per client, the node that serves it now, and its record of bad replies."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedgwc.core import Ids
+
+log = logging.getLogger("fedgwc")
+
+
+@dataclass(frozen=True)
+class Members:
+    """What a checkpoint keeps. Nodes are not in it: they introduce themselves again."""
+
+    names: tuple[str, ...]  # N, in the order of the clients' numbers
+    strikes: Ids  # [N] invalid replies in a row
+    invalid: Ids  # [N] invalid replies in all
+    excluded: tuple[str, ...]  # N, why; empty: it is not
+    sizes: Ids  # [N] training samples; 0: never heard
+    counts: Ids  # [N, C] class counts of those who consent, else 0
+
+
+class Roster:
+    """The federation as the server sees it at the moment."""
+
+    def __init__(self, strikes: int = 3) -> None:
+        self.limit = strikes
+        self.names: list[str] = []
+        self.node: dict[str, int] = {}  # by name; only nodes that introduced themselves
+        self.silent: set[int] = set()  # nodes that did not answer in time
+        self.doubtful: set[int] = set()  # nodes whose app failed: perhaps they serve somebody else by now
+        self.strikes: dict[int, int] = {}
+        self.invalid: dict[int, int] = {}
+        self.excluded: dict[int, str] = {}
+        self.sizes: dict[int, int] = {}
+        self.counts: dict[int, Ids] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def enrol(self, names: list[str]) -> None:
+        self.names += names
+
+    def place(self, node: int, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Put clients at a node; who is served by another live node stays there. Returns those refused."""
+        self.silent.discard(node)
+        self.doubtful.discard(node)
+        taken = [n for n in names if self.node.get(n, node) != node and self.node[n] not in self.silent]
+        for name in names:
+            if name not in taken:
+                self.node[name] = node
+        return tuple(taken)
+
+    def forget(self, node: int, but: tuple[str, ...]) -> None:
+        """A node no longer serves clients that it served before."""
+        self.node = {name: at for name, at in self.node.items() if at != node or name in but}
+
+    def absent(self, node: int) -> None:
+        if node not in self.silent:
+            served = [n for n, at in self.node.items() if at == node]
+            log.warning("node %d does not answer; its clients sit out until it does: %s", node, ", ".join(served)[:300])
+        self.silent.add(node)
+
+    def available(self) -> Ids:
+        """[n]: numbers of the clients that can be asked."""
+        return np.array([k for k, name in enumerate(self.names) if k not in self.excluded and self._up(name)], np.int64)
+
+    def _up(self, name: str) -> bool:
+        return name in self.node and self.node[name] not in self.silent
+
+    # Behaviour
+
+    def good(self, number: int, size: int, counts: Ids | None) -> None:
+        self.strikes.pop(number, None)
+        self.sizes[number] = size
+        if counts is not None:
+            self.counts[number] = counts
+
+    def strike(self, number: int, reason: str) -> None:
+        name = self.names[number]
+        self.strikes[number] = self.strikes.get(number, 0) + 1
+        self.invalid[number] = self.invalid.get(number, 0) + 1
+        log.warning("dropped the reply of client %s (%d in a row): %.300s", name, self.strikes[number], reason)
+        if self.strikes[number] >= self.limit and number not in self.excluded:
+            self.excluded[number] = reason[:300]
+            log.error("excluded client %s after %d invalid replies in a row; last: %.300s", name, self.limit, reason)
+
+    # Checkpoints
+
+    def save(self) -> Members:
+        everybody = range(len(self))
+        width = max([len(c) for c in self.counts.values()], default=1)
+        counts = np.zeros((len(self), width), np.int64)
+        for k, row in self.counts.items():
+            counts[k, : len(row)] = row
+        return Members(
+            tuple(self.names),
+            np.array([self.strikes.get(k, 0) for k in everybody], np.int64),
+            np.array([self.invalid.get(k, 0) for k in everybody], np.int64),
+            tuple(self.excluded.get(k, "") for k in everybody),
+            np.array([self.sizes.get(k, 0) for k in everybody], np.int64),
+            counts,
+        )
+
+    def restore(self, saved: Members) -> None:
+        self.names = list(saved.names)
+        self.strikes = {k: int(n) for k, n in enumerate(saved.strikes) if n}
+        self.invalid = {k: int(n) for k, n in enumerate(saved.invalid) if n}
+        self.excluded = {k: why for k, why in enumerate(saved.excluded) if why}
+        self.sizes = {k: int(n) for k, n in enumerate(saved.sizes) if n}
+        self.counts = {k: row for k, row in enumerate(saved.counts) if row.any()}
+
+    def class_counts(self) -> Ids:
+        """[N, C] if every client consents to show its class counts; else [N, 1], the samples of each."""
+        saved = self.save()
+        return saved.counts if len(self.counts) == len(self) else saved.sizes[:, None]

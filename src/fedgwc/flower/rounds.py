@@ -1,0 +1,81 @@
+"""One round on real nodes: see who is there, let newcomers in, run the algorithm, and try again where too few answered."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Generic
+
+import numpy as np
+from torch import Tensor
+
+from fedgwc.core import Algorithm, Rng, State
+from fedgwc.engines.flower import FlowerEngine, TooFewReplies
+from fedgwc.errors import InputError
+from fedgwc.flower.attendance import Attendance
+from fedgwc.flower.growing import grow
+
+log = logging.getLogger("fedgwc")
+
+
+class Rounds(Generic[State]):
+    """An algorithm, the nodes that it runs on and those who want to join."""
+
+    def __init__(self, algorithm: Algorithm[State], engine: FlowerEngine, attendance: Attendance, seed: int) -> None:
+        self.algorithm, self.engine, self.attendance, self.seed = algorithm, engine, attendance, seed
+
+    def start(self, model: Tensor) -> State:
+        """The first state, for all clients that are there."""
+        self._number(self.attendance.admit())
+        return self.algorithm.init(model, len(self.engine.roster))
+
+    def step(self, state: State, number: int) -> State:
+        """The state after round `number`. A round that gets too few replies changes nothing and is tried again."""
+        options = self.engine.options
+        for attempt in range(1, options.retries + 1):
+            self.attendance.update()
+            state = self.welcome(state, number)
+            self.engine.begin(number, self.algorithm.clustering(state).labels)
+            try:
+                return self.algorithm.round(state, self.engine, Rng(self.seed, number))
+            except TooFewReplies as few:
+                log.warning("round %d, attempt %d of %d: %s; nothing changed", number, attempt, options.retries, few)
+                time.sleep(options.pause if attempt < options.retries else 0)
+        raise InputError(
+            f"round {number} got too few replies {options.retries} times in a row; the run stands at round {number - 1}: "
+            "bring nodes back and start it again, or lower min-replies"
+        )
+
+    def welcome(self, state: State, number: int) -> State:
+        """Newcomers join the cluster whose model has the lowest loss on their training data; who does not answer waits."""
+        names = [n for n in self.attendance.admit() if self.attendance.newcomers[n] not in self.engine.roster.silent]
+        if not names:
+            return state
+        clustering = self.algorithm.clustering(state)
+        rows = dict.fromkeys(names, 0)
+        if len(clustering.models) > 1:
+            self.engine.begin(number, clustering.labels)
+            rows = {name: int(loss.argmin()) for name, loss in self.engine.losses(names, clustering.models).items()}
+        joined = [name for name in names if name in rows]
+        for name in joined:
+            log.info("round %d: client %s joins cluster %d as number %d", number, name, rows[name], len(self.engine.roster))
+            self._number([name])
+        grown: State = grow(state, np.array([rows[name] for name in joined], np.int64)) if joined else state
+        return grown
+
+    def _number(self, names: list[str]) -> None:
+        self.engine.roster.enrol(names)
+        for name in names:
+            del self.attendance.newcomers[name]
+
+    def summary(self) -> dict[str, Any]:
+        """What the last round looked like from here: how the models that were sent did, and who answered."""
+        tested, roster = np.array(self.engine.tested, np.float64).reshape(-1, 3), self.engine.roster
+        row: dict[str, Any] = {}
+        if len(tested):
+            loss, right, total = tested.T
+            by_size = float(right.sum() / total.sum())
+            row = {"accuracy": float((right / total).mean()), "accuracy_by_size": by_size, "loss": float(loss.mean())}
+        answered = sum(len(r.clients) for r in self.engine.reported)
+        invalid = sum(roster.invalid.values())
+        return {**row, "clients": len(roster), "answered": answered, "invalid": invalid, "excluded": len(roster.excluded)}

@@ -1,0 +1,148 @@
+"""The ready-made server app: the recipe's algorithm over real nodes, into an ordinary run folder, checkpointed every round."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedgwc.core import Clustering
+from fedgwc.data.federation import Federation, Rows
+from fedgwc.engines.flower import FlowerEngine
+from fedgwc.engines.simulate import Simulator
+from fedgwc.errors import InputError
+from fedgwc.experiment import Experiment, load
+from fedgwc.flower.attendance import Attendance
+from fedgwc.flower.client import Recipe
+from fedgwc.flower.journal import Journal, told
+from fedgwc.flower.options import Options
+from fedgwc.flower.post import Post
+from fedgwc.flower.roster import Roster
+from fedgwc.flower.rounds import Rounds
+from fedgwc.flower.wire import Identity, RecipeWire, introduction
+from fedgwc.metrics.classification import accuracy
+from fedgwc.record import RunFolder
+from fedgwc.runner import versions
+
+log = logging.getLogger("fedgwc")
+
+
+def server_app(recipe: Recipe = None) -> ServerApp:
+    """A ready-made server app for a recipe. Its run-config says where to (`out`) and may set any of `Options`."""
+    app = ServerApp()
+    job = recipe if isinstance(recipe, Experiment) else load(recipe)
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        speak()
+        out = context.run_config.get("out")
+        if not isinstance(out, str) or not out:
+            raise InputError("the app's run-config must say where the run goes: out = '/an/absolute/folder'")
+        serve(job, grid, Path(out), Options.read(context.run_config))
+
+    return app
+
+
+def speak() -> None:
+    """Let the log be seen in the app's output, once."""
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("fedgwc %(levelname)s: %(message)s"))
+        log.addHandler(handler)
+    log.setLevel(logging.INFO)
+
+
+def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None) -> Clustering:
+    """Run to the end, or go on with what `out` holds. Killed at any moment, the next call resumes after the last round."""
+    options = options or Options()
+    folder, roster = RunFolder(out), Roster(options.strikes)
+    attendance = Attendance(Post(grid, options.poll), roster, introduction)
+    known = folder.has_run()
+    if known:
+        attendance.like = _resumed(folder, job)
+        folder.lock()
+    log.info("waiting for %d clients", options.min_clients)
+    try:
+        journal = Journal(folder, job.algorithm)
+        saved = journal.restore(roster) if known else None
+        attendance.gather(options)
+        like = attendance.like
+        assert like is not None  # noqa: S101 - gather has met somebody
+        simulator = job.simulator(placeholder(like))
+        if not known:
+            folder.create(_config(job, like, options))
+        engine = FlowerEngine(grid, roster, RecipeWire.of(simulator.model, like.n_classes), options)
+        return _Run(job, journal, Rounds(job.algorithm, engine, attendance, job.seed), simulator).go(saved)
+    finally:
+        folder.close()
+
+
+def placeholder(like: Identity) -> Federation:
+    """A federation of one empty sample: the server holds no data, but a model is built for data of some shape."""
+    rows = Rows.of([np.zeros(1, np.int64)])
+    x, y = torch.zeros(1, *like.shape), torch.zeros(1, dtype=torch.int64)
+    return Federation(x, y, rows, rows, like.n_classes, mean=like.mean, std=like.std)
+
+
+def _config(job: Experiment, like: Identity, options: Options) -> dict[str, Any]:
+    about = {key: value for key, value in asdict(like).items() if key != "names"}
+    return {"experiment": job.to_json(), "federation": about, "notes": [], "versions": versions(), "flower": asdict(options)}
+
+
+def _resumed(folder: RunFolder, job: Experiment) -> Identity:
+    """What the clients' data looked like, if the folder holds a run of this very recipe."""
+    config = folder.config()
+    before, now = config["experiment"], job.to_json()
+    differing = [k for k in now if k not in ("rounds", "engine", "evaluate", "recipe", "about") and now[k] != before.get(k)]
+    if differing or "flower" not in config:
+        what = f"other {', '.join(differing)}" if differing else "no real nodes"
+        raise InputError(f"{folder.path} holds a run with {what}; choose another out")
+    f = config["federation"]
+    return Identity((), tuple(f["shape"]), int(f["n_classes"]), tuple(f["mean"]), tuple(f["std"]))
+
+
+class _Run:
+    """One run in progress."""
+
+    def __init__(self, job: Experiment, journal: Journal, rounds: Rounds[Any], simulator: Simulator) -> None:
+        self.job, self.journal, self.rounds, self.simulator = job, journal, rounds, simulator
+        self.engine = rounds.engine
+
+    def go(self, saved: tuple[int, Any] | None) -> Clustering:
+        done, seconds = 0, 0.0
+        if saved is None:
+            state = self.rounds.start(self.job.initial(self.simulator.federation, self.simulator))
+        else:
+            done, state, seconds = saved[0], saved[1].state, saved[1].seconds
+            self.engine.costs = saved[1].costs
+        began = time.monotonic() - seconds
+        for number in range(done + 1, self.job.rounds + 1):
+            after = self.rounds.step(state, number)
+            names = self.job.algorithm.clustering(state).names
+            row = self.journal.record(number, names, after, self.rounds, time.monotonic() - began)
+            told(number, self.job.rounds, row)
+            state = after
+        clustering = self.job.algorithm.clustering(state)
+        self._finish(state, clustering)
+        return clustering
+
+    def _finish(self, state: Any, clustering: Clustering) -> None:
+        """What a finished run leaves behind; the final scores take one more exchange."""
+        roster, folder = self.engine.roster, self.journal.folder
+        sizes = np.bincount(clustering.labels, minlength=len(clustering.models))
+        about = [{"clients": str(n), "model": str(self.job.tables["model"].get("name"))} for n in sizes]
+        folder.save_models([self.simulator.model.state_dict(theta) for theta in clustering.models], about)
+        self.journal.finish(state, clustering, roster)
+        here = roster.available()
+        scores = self.engine.evaluate(here, clustering.models, clustering.labels[here])
+        folder.save_per_client({"clients": scores.clients, "accuracy": accuracy(scores)})
+        for number, why in roster.excluded.items():
+            log.error("client %s was excluded: %s", roster.names[number], why)
+        log.info("finished: %d clients in %d clusters, %d excluded", len(roster), len(sizes), len(roster.excluded))

@@ -1,0 +1,172 @@
+"""For people who already have a Flower app: clustering as a `Strategy`, over client apps of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core import Algorithm, Clustering
+from fedgwc.engines.flower import FlowerEngine
+from fedgwc.errors import InputError
+from fedgwc.flower import checks
+from fedgwc.flower.attendance import Attendance
+from fedgwc.flower.checks import Invalid
+from fedgwc.flower.journal import Journal, told
+from fedgwc.flower.options import Options
+from fedgwc.flower.post import Letter, Post
+from fedgwc.flower.roster import Roster
+from fedgwc.flower.rounds import Rounds
+from fedgwc.flower.server import speak
+from fedgwc.flower.states import StateWire, introduction
+from fedgwc.flower.wire import Task
+from fedgwc.record import RunFolder
+from fedgwc.settings import override, plain
+
+log = logging.getLogger("fedgwc")
+
+Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
+
+
+class FedGWCStrategy(Strategy):
+    """FedGWC over the client apps that one has. `start` does it all; see `fedgwc.flower.states` for what they must reply.
+
+    Settings are those of `fedgwc.ALGORITHMS["fedgwc"]` (rate=0.5, visits=5, ...); another algorithm that trains and never
+    evaluates (fedavg, fesem, cfl) may be given whole. With `out` every round is checkpointed there, and a server that was
+    killed goes on from it. Afterwards `models` and `labels` tell each cluster's model and each client's cluster.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any] | None = None,
+        *,
+        options: Options | None = None,
+        out: str | os.PathLike[str] | None = None,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        self.algorithm = override(algorithm or ALGORITHMS["fedgwc"], settings, type(self).__name__)
+        if hasattr(self.algorithm, "n_models"):
+            raise InputError("this algorithm starts from several initial models, but start() is given one; use server_app")
+        self.options, self.out, self.seed = options or Options(), out, seed
+        self.models: list[ArrayRecord] = []
+        self.labels: dict[str, int] = {}
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Evaluate | None = None,
+    ) -> Result:
+        """Run all rounds. The result's arrays are the largest cluster's model; `timeout` is each round's deadline."""
+        speak()
+        options = replace(self.options, deadline=float(timeout))
+        wire = StateWire.of(initial_arrays, {"train": dict(train_config or {}), "evaluate": dict(evaluate_config or {})})
+        roster = Roster(options.strikes)
+        attendance = Attendance(Post(grid, options.poll), roster, introduction)
+        journal = self._journal(wire, options)
+        saved = journal.restore(roster) if journal else None
+        attendance.gather(options)
+        rounds = Rounds(self.algorithm, FlowerEngine(grid, roster, wire, options), attendance, self.seed)
+        done, state = (saved[0], saved[1].state) if saved else (0, rounds.start(wire.vector(initial_arrays)))
+        result = Result()
+        try:
+            for number in range(done + 1, num_rounds + 1):
+                names, state = self.algorithm.clustering(state).names, rounds.step(state, number)
+                row = journal.record(number, names, state, rounds, 0.0) if journal else {**rounds.summary()}
+                told(number, num_rounds, {"clusters": len(self.algorithm.clustering(state).models), **row})
+                self._watch(number, state, rounds, wire, result, evaluate_fn)
+            return self._finish(num_rounds, state, rounds, wire, result, journal)
+        finally:
+            if journal:
+                journal.folder.close()
+
+    def _journal(self, wire: StateWire, options: Options) -> Journal | None:
+        if self.out is None:
+            return None
+        folder = RunFolder(Path(self.out))
+        shapes = [[e.name, list(e.shape)] for e in wire.entries]
+        job = {"algorithm": plain(self.algorithm), "seed": self.seed, "model": shapes}
+        if not folder.has_run():
+            folder.create({"experiment": job, "flower": asdict(options)})
+        elif folder.config()["experiment"] == job:
+            folder.lock()
+        else:
+            raise InputError(f"{folder.path} holds a run with other settings or another model; choose another out")
+        return Journal(folder, self.algorithm)
+
+    def _watch(
+        self, number: int, state: Any, rounds: Rounds[Any], wire: StateWire, result: Result, evaluate_fn: Evaluate | None
+    ) -> None:
+        losses = np.concatenate([np.nanmean(r.losses, 1) for r in rounds.engine.reported])
+        result.train_metrics_clientapp[number] = MetricRecord({"train_loss": float(losses.mean()), "num-clients": len(losses)})
+        if evaluate_fn is None:
+            return
+        found = MetricRecord()
+        for i, theta in enumerate(self.algorithm.clustering(state).models):
+            for key, value in (evaluate_fn(number, wire.arrays(theta)) or {}).items():
+                found[f"cluster-{i}.{key}"] = value
+        result.evaluate_metrics_serverapp[number] = found
+
+    def _finish(
+        self, number: int, state: Any, rounds: Rounds[Any], wire: StateWire, result: Result, journal: Journal | None
+    ) -> Result:
+        clustering, roster = self.algorithm.clustering(state), rounds.engine.roster
+        self.models = [wire.arrays(theta) for theta in clustering.models]
+        self.labels = {name: int(row) for name, row in zip(roster.names, clustering.labels, strict=True)}
+        result.arrays = self.models[int(np.bincount(clustering.labels, minlength=len(self.models)).argmax())]
+        result.evaluate_metrics_clientapp[number] = self._evaluate(number, clustering, rounds.engine, wire)
+        if journal:
+            journal.finish(state, clustering, roster)
+        log.info("finished: %d clients in %d clusters, %d excluded", len(roster), len(self.models), len(roster.excluded))
+        return result
+
+    def _evaluate(self, number: int, clustering: Clustering, engine: FlowerEngine, wire: StateWire) -> MetricRecord:
+        """Every client's own test metrics of its cluster's model, averaged by num-examples; an app without is left out."""
+        here = engine.roster.available()
+        tasks = [Task(int(k), engine.roster.names[k], int(clustering.labels[k])) for k in here]
+        questions = wire.evaluate(tasks, clustering.models, "test", number)
+        letters = [Letter(engine.roster.node[q.tasks[0].name], q.kind, q.content) for q in questions]
+        sums: dict[str, list[tuple[float, int]]] = {}
+        for reply in engine.post.exchange(letters, engine.options.deadline, str(number)):
+            for record in reply.content.metric_records.values() if reply is not None and reply.has_content() else ():
+                try:
+                    weight = checks.count(record, "num-examples", 1)
+                    scalars = {k: checks.number(record, k) for k, v in record.items() if not isinstance(v, list)}
+                except Invalid as reason:
+                    log.warning("dropped somebody's test metrics: %s", reason)
+                    continue
+                for key, value in scalars.items():
+                    sums.setdefault(key, []).append((value, weight))
+        means = {k: sum(v * w for v, w in pairs) / sum(w for _, w in pairs) for k, pairs in sums.items() if k != "num-examples"}
+        return MetricRecord({**means, **({"num-examples": int(sum(w for _, w in sums["num-examples"]))} if sums else {})})
+
+    def summary(self) -> None:
+        log.info("%s", self.algorithm)
+
+    # Flower's own loop averages one model; this one has as many as it finds clusters, so `start` does not call these.
+
+    def configure_train(self, *_: Any, **__: Any) -> Iterable[Message]:
+        raise NotImplementedError("FedGWC keeps one model per cluster: call start()")
+
+    def aggregate_train(self, *_: Any, **__: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        raise NotImplementedError("FedGWC keeps one model per cluster: call start()")
+
+    def configure_evaluate(self, *_: Any, **__: Any) -> Iterable[Message]:
+        raise NotImplementedError("FedGWC keeps one model per cluster: call start()")
+
+    def aggregate_evaluate(self, *_: Any, **__: Any) -> MetricRecord | None:
+        raise NotImplementedError("FedGWC keeps one model per cluster: call start()")

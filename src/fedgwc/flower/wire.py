@@ -1,0 +1,193 @@
+"""What travels between fedgwc's own server and client apps: one message per node, for all the clients that it serves.
+
+To train:     config  protocol, seed, fingerprint of the model, names / numbers / which: parallel lists, one entry per client
+              models  the distinct models that these clients start from, each one flat vector [D]
+The reply:    models  one trained vector per client, by number
+              client-<number>  num-examples, losses, test-loss, test-correct, test-total and, with consent, class-counts
+To evaluate:  the same question with a split; a client may stand in it several times
+The reply:    scores  loss, correct, total: one entry per question; with consent correct-by-class and total-by-class
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgwc.core import Floats, Ids, Split
+from fedgwc.flower import checks
+from fedgwc.flower.checks import Invalid
+from fedgwc.local import FlatModel
+
+PROTOCOL = 1
+MOST_CLASSES, LARGEST_SAMPLE = 10**5, 10**8  # a server builds its model from what the first node says
+Kind = Literal["train", "evaluate"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One client, and the row of the model that it is asked about."""
+
+    number: int
+    name: str
+    row: int
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Whom a node serves, and what their data look like; shape and classes are unknown where the user's own app trains."""
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...] = ()
+    n_classes: int = 0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One client's checked answer."""
+
+    task: Task
+    model: NDArray[Any]  # [D]
+    losses: Floats  # [S]
+    size: int
+    counts: Ids | None = None  # [C], with consent
+    test: tuple[float, int, int] | None = None  # loss, right answers and samples, of the model that it was sent
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One model on one client's data."""
+
+    task: Task
+    loss: float
+    correct: Floats  # [C], or [1] without consent
+    total: Floats
+
+
+@dataclass(frozen=True)
+class Question:
+    """The content of one message, and the tasks that its reply answers."""
+
+    tasks: tuple[Task, ...]
+    content: RecordDict
+    kind: Kind  # of message
+
+
+class Wire(Protocol):
+    """How questions are put to a node and its replies are read.
+
+    Reading raises Invalid where the whole reply is, returns it in place of one client's answer, and leaves out who failed.
+    """
+
+    @property
+    def n_params(self) -> int | None: ...
+
+    def train(self, tasks: Sequence[Task], models: Tensor, seed: int, number: int) -> list[Question]: ...
+    def trained(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Trained | Invalid]: ...
+    def evaluate(self, tasks: Sequence[Task], models: Tensor, split: Split, number: int) -> list[Question]: ...
+    def scored(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Scored | Invalid]: ...
+
+
+def fingerprint(model: FlatModel) -> str:
+    """Tells one architecture from another, also where they happen to have the same size."""
+    text = ";".join(f"{name}:{tuple(shape)}" for name, shape in zip(model.names, model.shapes, strict=True))
+    return hashlib.sha256(f"{text};{model.n_params};{model.dtype}".encode()).hexdigest()[:32]
+
+
+def introduction(reply: Message, node: int) -> Identity:
+    """Whom a node of fedgwc's own client app serves."""
+    if reply.has_error():
+        raise Invalid((reply.error.reason or f"code {reply.error.code}").strip().splitlines()[-1])
+    about = reply.content.config_records.get("identity", ConfigRecord())
+    if about.get("protocol") != PROTOCOL:
+        raise Invalid(f"it speaks protocol {str(about.get('protocol'))[:20]}, this server speaks {PROTOCOL}")
+    shape = tuple(int(n) for n in checks.counts(about, "shape"))
+    scale = [tuple(map(float, checks.numbers(about, key))) if about.get(key) else () for key in ("mean", "std")]
+    classes = checks.count(about, "n-classes", 1)
+    if classes > MOST_CLASSES or math.prod(shape) > LARGEST_SAMPLE:
+        raise Invalid(f"samples of shape {shape} and {classes} classes are too large to be true")
+    return Identity(checks.names(about.get("names")), shape, classes, *scale)
+
+
+@dataclass(frozen=True)
+class RecipeWire:
+    """The questions of fedgwc's own server app."""
+
+    size: int  # D
+    dtype: np.dtype[Any]
+    model: str  # fingerprint
+    n_classes: int
+    n_params: int | None
+
+    @classmethod
+    def of(cls, model: FlatModel, n_classes: int) -> RecipeWire:
+        dtype = torch.empty(0, dtype=model.dtype).numpy().dtype
+        return cls(model.size, dtype, fingerprint(model), n_classes, model.n_params)
+
+    def train(self, tasks: Sequence[Task], models: Tensor, seed: int, number: int) -> list[Question]:
+        return [self._question(tasks, models, "train", {"seed": seed})]
+
+    def evaluate(self, tasks: Sequence[Task], models: Tensor, split: Split, number: int) -> list[Question]:
+        return [self._question(tasks, models, "evaluate", {"split": split})]
+
+    def _question(self, tasks: Sequence[Task], models: Tensor, kind: Kind, more: dict[str, Any]) -> Question:
+        rows = sorted({t.row for t in tasks})
+        arrays = ArrayRecord({str(i): Array(models[row].cpu().numpy()) for i, row in enumerate(rows)})
+        # A fresh record for every message: Flower hands a shared one to all clients of a process.
+        config = ConfigRecord({"protocol": PROTOCOL, "model": self.model, **more})
+        config["names"] = [t.name for t in tasks]
+        config["numbers"] = [t.number for t in tasks]
+        config["which"] = [rows.index(t.row) for t in tasks]
+        return Question(tuple(tasks), RecordDict({"models": arrays, "config": config}), kind)
+
+    def trained(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Trained | Invalid]:
+        self._same_model(content)
+        models = content.array_records.get("models", ArrayRecord())
+        answers: dict[Task, Trained | Invalid] = {}
+        for task in tasks:
+            metrics = content.metric_records.get(f"client-{task.number}")
+            if metrics is None and str(task.number) not in models:
+                continue  # it failed on its own and says so by silence: a missing row
+            try:
+                answers[task] = self._one(task, models.get(str(task.number)), metrics or MetricRecord())
+            except Invalid as reason:
+                answers[task] = reason
+        return answers
+
+    def _one(self, task: Task, model: Array | None, metrics: MetricRecord) -> Trained:
+        vector = checks.array(model, (self.size,), self.dtype)
+        size = checks.count(metrics, "num-examples", 1)
+        counts = checks.counts(metrics, "class-counts", self.n_classes) if "class-counts" in metrics else None
+        if counts is not None and counts.sum() != size:
+            raise Invalid(f"class-counts sum to {counts.sum()} and num-examples is {size}")
+        total, right = checks.count(metrics, "test-total"), checks.count(metrics, "test-correct")
+        if right > total:
+            raise Invalid(f"test-correct is {right} of {total}")
+        test = (checks.number(metrics, "test-loss"), right, total) if total else None
+        return Trained(task, vector, checks.losses(metrics), size, counts, test)
+
+    def scored(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Scored | Invalid]:
+        self._same_model(content)
+        scores, n = content.metric_records.get("scores", MetricRecord()), len(tasks)
+        loss = checks.numbers(scores, "loss", n)
+        classes = self.n_classes if "correct-by-class" in scores else 1
+        names = ("correct-by-class", "total-by-class") if classes > 1 else ("correct", "total")
+        correct, total = (checks.counts(scores, key, n * classes).reshape(n, classes).astype(np.float64) for key in names)
+        if (correct > total).any() or (total.sum(1) < 1).any():
+            raise Invalid("a score has no sample, or more right answers than samples")
+        return {t: Scored(t, float(loss[i]), correct[i], total[i]) for i, t in enumerate(tasks)}
+
+    def _same_model(self, content: RecordDict) -> None:
+        came = content.config_records.get("about", ConfigRecord()).get("model")
+        if came != self.model:
+            raise Invalid(f"it trains another model ({str(came)[:40]!r}): does its recipe differ from the server's?")

@@ -1,0 +1,33 @@
+"""Twelve clients of two kinds that no single model can serve: the same blobs, which a minority calls by shifted names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SHIFTED = (1, 5, 6, 9)  # at least three of them live on any two of the nodes 0-3, 4-7, 8-11
+TRUTH = np.isin(np.arange(12), SHIFTED).astype(int)
+
+
+def write(path: Path, n_clients: int = 12, per_class: int = 12) -> None:
+    """x, y, client, group: every client has as many samples of each of four tight blobs, so that losses differ by kind only."""
+    rng = np.random.default_rng(0)
+    centres = 2 * rng.standard_normal((4, 8))
+    blob = np.tile(np.repeat(np.arange(4), per_class), n_clients)
+    client = np.repeat(np.arange(n_clients), 4 * per_class)
+    shifted = np.isin(client, SHIFTED)
+    x = (centres[blob] + 0.3 * rng.standard_normal((len(blob), 8))).astype(np.float32)
+    np.savez(path, x=x, y=(blob + shifted) % 4, client=client, group=shifted.astype(int))
+
+
+def tables(path: Path, rounds: int = 12, **algorithm: Any) -> dict[str, Any]:
+    """A recipe for them: FedGWC with everybody in every round, which splits once and then has nothing left to find."""
+    return {
+        "rounds": rounds,
+        "data": {"name": "arrays", "path": str(path), "test_share": 0.25},
+        "model": {"name": "mlp", "hidden": [16]},
+        "local": {"steps": 8, "batch": 36, "lr": 0.1},
+        "algorithm": {"name": "fedgwc", "rate": 1.0, "visits": 4, "min_size": 4, **algorithm},
+    }

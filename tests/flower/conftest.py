@@ -1,0 +1,43 @@
+"""Fixtures for tests of real messages. Without Flower nothing here is collected, and test_0_flower.py says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from fedgwc.experiment import Experiment, experiment
+
+from . import blobs
+
+if find_spec("flwr") is None:
+    collect_ignore_glob = ["test_[!0]*.py"]
+else:
+
+    @pytest.fixture(autouse=True)
+    def _no_grace(monkeypatch) -> None:
+        """Nobody writes error replies here, so there is nothing to wait for past a deadline."""
+        monkeypatch.setattr("fedgwc.flower.post.GRACE", 0.0)
+
+
+@pytest.fixture
+def world() -> Callable[..., Any]:
+    """`world(job, min_replies=1)`: all of the job's clients on a grid, four per node."""
+    from .worlds import build
+
+    return build
+
+
+@pytest.fixture
+def blob_job(tmp_path) -> Callable[..., Experiment]:
+    """FedGWC on the twelve clients of `blobs`: `blob_job(rounds=6, visits=3)`; one step is enough where nothing is learnt."""
+
+    def build(rounds: int = 12, steps: int = 8, engine: dict[str, Any] | None = None, **algorithm: Any) -> Experiment:
+        blobs.write(tmp_path / "blobs.npz")
+        tables = blobs.tables(tmp_path / "blobs.npz", rounds, **algorithm)
+        tables["local"]["steps"] = steps
+        return experiment({**tables, "engine": engine or {}, "seed": 1}, "blobs")
+
+    return build

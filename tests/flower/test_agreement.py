@@ -1,0 +1,56 @@
+"""Every algorithm over real messages agrees with the simulator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core import Rng
+
+CLOSE = {"rtol": 1e-9, "atol": 1e-12}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_grid_equals_the_simulator(name: str, small, world) -> None:
+    job = small(name, engine={"dtype": "float64"}, local={"momentum": 0.5, "weight_decay": 1e-3})
+    here = world(job, min_replies=1)  # IFCA and FeSEM may send a model to one client
+    federation = job.federation()
+    simulator = job.simulator(federation)
+    states = [job.algorithm.init(job.initial(federation, simulator), federation.n_clients)] * 2
+    for number in range(1, 6):
+        here.engine.begin(number, job.algorithm.clustering(states[0]).labels)
+        states = [job.algorithm.round(s, e, Rng(0, number)) for s, e in zip(states, (here.engine, simulator), strict=True)]
+        real, simulated = (job.algorithm.clustering(s) for s in states)
+        torch.testing.assert_close(real.models, simulated.models, **CLOSE)
+        np.testing.assert_array_equal(real.labels, simulated.labels)
+
+
+def test_evaluation_equals_the_simulator(small, world) -> None:
+    job = small(engine={"dtype": "float64"})
+    simulator = job.simulator(job.federation())
+    models = torch.stack([simulator.model.vector(), simulator.model.vector() + 0.1])
+    clients, which = np.array([0, 3, 7, 7, 19]), np.array([0, 1, 0, 1, 1])
+    for consent in (True, False):
+        engine = world(job, consent=consent).engine
+        real, simulated = (e.evaluate(clients, models, which) for e in (engine, simulator))
+        np.testing.assert_array_equal(real.clients, simulated.clients)
+        np.testing.assert_allclose(real.loss, simulated.loss, **CLOSE)
+        np.testing.assert_array_equal(real.correct.sum(1), simulated.correct.sum(1))
+        assert real.total.shape == (5, 10 if consent else 1)  # without consent no class is told apart
+
+
+def test_one_message_per_node_and_round(small, world) -> None:
+    job = small("fedgwc", algorithm={"rate": 1.0})
+    here = world(job)
+    before = len(here.grid.seen)
+    here.engine.begin(1, np.zeros(20, np.int64))
+    vector = job.simulator(job.federation()).model.vector()
+    job.algorithm.round(job.algorithm.init(vector, 20), here.engine, Rng(0, 1))
+    asked = here.grid.seen[before:]
+    assert sorted(m.metadata.dst_node_id for m in asked) == [100, 101, 102, 103, 104]
+    assert {m.metadata.ttl for m in asked} == {here.engine.options.deadline}
+    assert len(here.engine.tested) == 20  # test results came along
+    assert here.engine.costs.bytes_up > 20 * vector.numel() * 4
+    assert not here.roster.counts  # nobody consented to show class counts

@@ -1,0 +1,186 @@
+"""What `fedgwc deploy` writes, what its check finds wrong, and exit codes that tell the truth."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copy
+
+import pytest
+
+from fedgwc.cli import main
+from fedgwc.deploy import flwr_cli
+from fedgwc.deploy.check import check
+from fedgwc.deploy.write import Plan, init
+from fedgwc.errors import InputError
+
+from . import blobs
+from .real import toml
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    blobs.write(tmp_path / "blobs.npz")
+    (tmp_path / "recipe.toml").write_text(toml(blobs.tables(tmp_path / "blobs.npz")))
+    init(tmp_path / "d", Plan(str(tmp_path / "recipe.toml"), host="fed.example.org", port=9))
+    return tmp_path / "d"
+
+
+def wrong(folder: Path) -> dict[str, str]:
+    return {f.what: f.detail for f in check(folder) if not f.ok}
+
+
+def code(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["deploy", *arguments])
+    return int(end.value.code or 0)
+
+
+def test_a_fresh_folder_passes_its_own_check(folder, capsys) -> None:
+    assert wrong(folder) == {}
+    assert code("check", str(folder)) == 0
+    assert "12 clients on 3 nodes" in capsys.readouterr().out
+
+
+def test_secrets_are_for_their_owner_only_and_nowhere_else(folder) -> None:
+    secrets = [*folder.glob("ca/ca.key"), *folder.glob("superlink/server.key"), *folder.glob("nodes/*/key")]
+    assert len(secrets) == 5
+    for path in secrets:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    bodies = [b"".join(p.read_bytes().splitlines()[1:-1])[-70:-20] for p in secrets]
+    others = [p for p in folder.rglob("*") if p.is_file() and p not in secrets]
+    assert not any(body in p.read_bytes() for body in bodies for p in others)
+    assert len({*bodies}) == 5
+
+
+def test_transport_security_and_authentication_are_on(folder) -> None:
+    superlink = (folder / "superlink" / "start.sh").read_text()
+    for flag in ("--ssl-keyfile server.key", "--ssl-ca-certfile ca.crt", "--enable-supernode-auth"):
+        assert flag in superlink
+    for script in folder.glob("nodes/*/start.sh"):
+        assert "--auth-supernode-private-key key" in script.read_text()
+        assert "--root-certificates ca.crt" in script.read_text()
+    assert not any("insecure" in p.read_text() for p in [*folder.rglob("*.sh"), *folder.rglob("*.toml")])
+
+
+def test_scripts_are_sound_and_ports_differ(folder) -> None:
+    scripts = [*folder.rglob("*.sh")]
+    for script in scripts:
+        subprocess.run(["sh", "-n", str(script)], check=True)
+        assert os.access(script, os.X_OK)
+    ports = [re.search(r"127\.0\.0\.1 --port (\d+)", s.read_text()) for s in scripts if "nodes" in s.parts]
+    assert len({m.group(1) for m in ports if m}) == 3
+
+
+def test_keys_are_never_overwritten(folder) -> None:
+    with pytest.raises(InputError, match="keys are never overwritten"):
+        init(folder, Plan(str(folder / "app" / "fedgwc_app" / "recipe.toml")))
+
+
+def test_nodes_with_their_own_data(folder, tmp_path) -> None:
+    recipe = str(folder / "app" / "fedgwc_app" / "recipe.toml")
+    configs = init(tmp_path / "own", Plan(recipe, own_data=True))
+    assert configs[1].startswith('name="node-2" data=')
+    assert wrong(tmp_path / "own") == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "what", "said"),
+    [
+        (lambda d: (d / "nodes/node-2/key").chmod(0o644), "mode of nodes/node-2/key", "chmod 600"),
+        (lambda d: (d / "nodes/node-2/node-config").write_text('clients="0-3"'), "clients", "served twice"),
+        (lambda d: (d / "nodes/node-2/node-config").write_text('clients="4-6"'), "clients", "served by nobody: [7]"),
+        (lambda d: copy(d / "nodes/node-1/key.pub", d / "nodes/node-2/key.pub"), "key of node-2", "node-1"),
+        (lambda d: (d / "superlink/server.key").unlink(), "a file", "server.key"),
+        (lambda d: (d / "app/fedgwc_app/recipe.toml").write_text("rounds = 'x'"), "a file", "rounds"),
+        (lambda d: (d / "app/data.bin").write_bytes(bytes(10**7)), "app", "too many"),
+        (lambda d: (d / "nodes/node-1/ca.crt").write_text("other"), "ca.crt of node-1", "differs"),
+    ],
+)
+def test_what_is_wrong_is_found_before_anything_starts(change, what: str, said: str, folder, capsys) -> None:
+    change(folder)
+    found = wrong(folder)
+    assert said in found[what], found
+    assert code("check", str(folder)) == 2
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_a_certificate_of_somebody_else_is_found(folder, tmp_path) -> None:
+    recipe = str(folder / "app" / "fedgwc_app" / "recipe.toml")
+    init(tmp_path / "other", Plan(recipe, host="elsewhere.example.org"))
+    (folder / "superlink" / "server.crt").write_bytes((tmp_path / "other" / "superlink" / "server.crt").read_bytes())
+    assert wrong(folder).keys() == {"server.crt", "server.key", "server's name"}
+
+
+def test_a_folder_of_something_else(tmp_path, capsys) -> None:
+    assert code("check", str(tmp_path)) == 2
+    assert "was not written by fedgwc deploy init" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("plan", [{"host": "a b"}, {"host": "$(x)"}, {"port": 0}, {"nodes": 0}, {"bind": "everywhere"}])
+def test_impossible_plans_are_refused(plan) -> None:
+    with pytest.raises(InputError):
+        Plan("digits", **plan)
+
+
+def fake_flwr(monkeypatch, tmp_path, outputs: dict[str, list[str]]) -> None:
+    """A `flwr` that always exits with 0 and says what it is told, the last line again and again."""
+    program = tmp_path / "flwr"
+    (tmp_path / "said.json").write_text(json.dumps(outputs))
+    program.write_text(
+        f"""#!/bin/sh
+exec {os.environ.get("PYTHON", "python3")} - "$@" <<'END'
+import json, sys, pathlib
+path = pathlib.Path({str(tmp_path / "said.json")!r})
+said = json.loads(path.read_text())
+lines = said[sys.argv[1]]
+print(lines[0])
+if len(lines) > 1:
+    said[sys.argv[1]] = lines[1:]
+    path.write_text(json.dumps(said))
+END
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(flwr_cli.shutil, "which", lambda *_, **__: str(program))
+    monkeypatch.setattr(flwr_cli.time, "sleep", lambda _: None)
+
+
+def runs(*statuses: str) -> list[str]:
+    return [json.dumps({"success": True, "runs": [{"status": s}]}) for s in statuses]
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"), [("finished:completed", 0), ("finished:failed", 1), ("finished:stopped", 1), ("finished", 1)]
+)
+def test_exit_codes_tell_the_truth(last: str, expected: int, folder, tmp_path, monkeypatch, capsys) -> None:
+    started = json.dumps({"success": True, "run-id": "77"})
+    fake_flwr(monkeypatch, tmp_path, {"run": ["building ...\n" + started], "ls": runs("pending", "running", last)})
+    assert code("run", str(folder)) == expected
+    out = capsys.readouterr()
+    assert f"run 77: {last}" in out.out
+    assert ("was not completed" in out.err) == bool(expected)
+
+
+def test_a_run_that_cannot_be_submitted_is_told(folder, tmp_path, monkeypatch, capsys) -> None:
+    fake_flwr(monkeypatch, tmp_path, {"run": [json.dumps({"success": False, "error-message": "no SuperLink there"})]})
+    assert code("run", str(folder)) == 2
+    assert "flwr run failed: no SuperLink there" in capsys.readouterr().err
+
+
+def test_the_core_does_not_need_flower() -> None:
+    program = (
+        "import sys, fedgwc, fedgwc.cli, fedgwc.runner\n"
+        "assert not any(m.split('.')[0] == 'flwr' for m in sys.modules)\n"
+        "sys.modules['flwr'] = None\n"
+        "try:\n    fedgwc.flower.client_app\n"
+        "except ModuleNotFoundError as e:\n    print(e)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "pip install 'fedgwc[flower]'" in done.stdout

@@ -1,0 +1,146 @@
+"""Nodes that are silent, late or gone: missing rows, until they answer again."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ConfigRecord, Error, Message, RecordDict
+
+from fedgwc.flower import Options
+from fedgwc.flower.post import Letter, Post
+from fedgwc.flower.server import serve
+from fedgwc.record import RunFolder
+
+from . import blobs
+from .grids import LocalGrid
+from .spoiling import on_training, train, vector
+from .worlds import QUICK, nodes_for
+
+
+@pytest.fixture(autouse=True)
+def _log(caplog) -> None:
+    caplog.set_level(logging.INFO, "fedgwc")
+
+
+@pytest.mark.parametrize("reply", [None, Error(5, "node away"), Error(3, "expired")], ids=["silence", "away", "expired"])
+def test_a_silent_node_is_missing_rows_and_comes_back(reply, blob_job, world, caplog) -> None:
+    here = world(blob_job(steps=1))
+
+    def silent(question: Message, _: Message) -> Message | None:
+        return None if reply is None else Message(reply, reply_to=question)
+
+    here.grid.spoil[101] = silent
+    assert train(here).clients.tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert "node 101 does not answer" in caplog.text
+    assert not here.roster.invalid  # silence is no offence
+    here.attendance.update()  # asked whether it is back; it is not
+    assert train(here).clients.tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
+    del here.grid.spoil[101]
+    here.attendance._open.clear()  # the question that was lost in the process' mailbox has expired
+    here.attendance.update()
+    assert len(train(here)) == 12
+
+
+def test_an_app_that_fails_is_missing_rows_and_no_offence(blob_job, world, caplog) -> None:
+    here = world(blob_job(steps=1))
+    here.grid.spoil[101] = lambda question, _: Message(Error(2, "Traceback\nValueError: no disk"), reply_to=question)
+    assert len(train(here)) == 8
+    assert "no disk" in caplog.text
+    assert not here.roster.invalid
+    assert not here.roster.silent
+
+
+def test_a_node_that_serves_others_now_is_asked_again(blob_job, world) -> None:
+    here = world(blob_job(steps=1))
+    here.grid.nodes[101][1].node_config["clients"] = "4-6"  # restarted with another configuration, before it was missed
+    assert set(train(here).clients) == {0, 1, 2, 3, 8, 9, 10, 11}
+    here.attendance.update()
+    assert set(train(here).clients) == set(range(12)) - {7}
+
+
+def test_a_client_whose_training_explodes_is_left_out_by_its_own_node(blob_job, world) -> None:
+    here = world(blob_job(steps=1))
+    models = torch.stack([vector(here.job), torch.full_like(vector(here.job), 1e30)])
+    updates = train(here, range(12), models, [0] * 11 + [1])
+    assert 11 not in updates.clients
+    assert not here.roster.invalid
+
+
+def test_the_dead_are_not_waited_for_once_they_are_gone(blob_job, world, monkeypatch) -> None:
+    """The deadline is long, but the SuperLink has noticed that the node left."""
+    monkeypatch.setattr("fedgwc.flower.post.LOOK_AROUND", 0.01)
+    here = world(blob_job(steps=1), deadline=60.0)
+
+    def dies(question: Message, _: Message) -> None:
+        here.grid.nodes.pop(101, None)
+
+    here.grid.spoil[101] = dies
+    assert len(train(here)) == 8
+
+
+def negative_count(reply: Message) -> Message:
+    if "client-3" in reply.content.metric_records:
+        reply.content.metric_records["client-3"]["num-examples"] = -1
+    return reply
+
+
+def test_a_run_survives_all_of_it_and_finds_the_clusters(blob_job, tmp_path, caplog) -> None:
+    """One node silent from the third round on, one client always invalid."""
+    job = blob_job(rounds=8)
+    grid, asked = LocalGrid(), [0]
+    nodes_for(grid, job)
+    grid.spoil[100] = on_training(negative_count)
+
+    def leaves(question: Message, reply: Message) -> Message | None:
+        asked[0] += question.metadata.message_type == "train"
+        return reply if asked[0] < 6 else None
+
+    grid.spoil[102] = leaves
+    found = serve(job, grid, tmp_path / "r", Options(min_clients=12, **QUICK))
+    others = [k for k in range(12) if k != 3]
+    np.testing.assert_array_equal(found.labels[others], blobs.TRUTH[others])
+    rows = RunFolder(tmp_path / "r").metrics()
+    assert [r["answered"] for r in rows] == [11, 11, 11, 11, 11, 7, 7, 7]
+    assert rows[-1]["excluded"] == 1
+    assert rows[-1]["invalid"] == 3
+    assert "client 3 was excluded" in caplog.text
+
+
+def test_two_nodes_cannot_serve_one_client_but_may_take_over(blob_job, world, caplog) -> None:
+    here = world(blob_job(steps=1))
+    app = here.grid.nodes[101][0]
+    here.grid.add(201, app, clients="4-7")  # as a restarted node looks while the old one has not been missed
+    here.attendance.update()
+    assert "node 201 may not serve 4, 5, 6, 7 while another node does" in caplog.text
+    assert here.roster.node["5"] == 101
+    del here.grid.nodes[101]
+    here.attendance.update()
+    assert here.roster.node["5"] == 201
+    assert len(train(here)) == 12
+
+
+class Broken(LocalGrid):
+    """Replies that Flower itself cannot unpack."""
+
+    def pull_messages(self, message_ids):
+        ids = list(message_ids)
+        if self.poison in ids:
+            raise ValueError("Unexpected set of `children`")
+        return super().pull_messages(ids)
+
+
+def test_a_reply_that_cannot_be_unpacked_hurts_nobody_else(blob_job, caplog) -> None:
+    grid = Broken()
+    nodes_for(grid, blob_job(steps=1))
+    grid.poison = "m2"
+    post = Post(grid, 0.005)
+    ids = post.send([post_letter(node) for node in grid.nodes], 1.0)
+    assert set(post.collect(ids)) == {"m1", "m3"}
+    assert "could not be unpacked" in caplog.text
+
+
+def post_letter(node: int) -> Letter:
+    return Letter(node, "query", RecordDict({"config": ConfigRecord({"protocol": 1})}))

@@ -1,0 +1,125 @@
+"""The test that counts: a SuperLink and three SuperNodes with TLS and authentication, and everything that may go wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedgwc.cli import main
+from fedgwc.deploy import flwr_cli, secrets
+from fedgwc.record import RunFolder
+
+from . import blobs
+from .real import answers, free_port, named, offspring, processes, toml, until
+
+ROUNDS = 7
+SETTINGS = {"deadline": 40.0, "wait": 120.0, "pause": 1.0, "min-clients": 12}
+
+
+def deploy(where: Path, folder: Path, rounds: int = ROUNDS) -> int:
+    """Three nodes of four clients each, written by the command that an operator uses."""
+    port = free_port()
+    blobs.write(where / "blobs.npz")
+    recipe = where / "recipe.toml"
+    recipe.write_text(toml({"seed": 1, **blobs.tables(where / "blobs.npz", rounds, visits=3)}))
+    command = ["deploy", "init", str(folder), "--recipe", str(recipe), "--port", str(port), "--bind", "127.0.0.1"]
+    with pytest.raises(SystemExit) as end:
+        main(command)
+    assert end.value.code == 0
+    for script in folder.glob("nodes/*/start.sh"):
+        script.write_text(re.sub(r"--port \d+", f"--port {free_port()}", script.read_text()))
+    app = folder / "app" / "pyproject.toml"
+    text = app.read_text()
+    for key, value in SETTINGS.items():
+        text = re.sub(rf"(?m)^{key} = \S+", f"{key} = {value}", text)
+    app.write_text(text)
+    return port
+
+
+def stranger(folder: Path) -> Path:
+    """A node with a key of its own making, which nobody registered."""
+    home = folder.parent / "stranger"
+    home.mkdir()
+    secrets.make_node(home)
+    for name in ("ca.crt", "node-config"):
+        shutil.copy(folder / "nodes" / "node-1" / name, home / name)
+    script = (folder / "nodes" / "node-1" / "start.sh").read_text()
+    (home / "start.sh").write_text(re.sub(r"--port \d+", f"--port {free_port()}", script))
+    (home / "start.sh").chmod(0o755)
+    return home
+
+
+@pytest.mark.slow
+def test_a_real_federation(tmp_path) -> None:
+    folder = tmp_path / "federation"
+    port = deploy(tmp_path, folder)
+    done = lambda: RunFolder(folder / "run").metrics()  # noqa: E731
+    with processes(tmp_path / "logs") as here:
+        here.start("superlink", folder / "superlink" / "start.sh")
+        until("the SuperLink answers", lambda: answers(port, folder / "ca" / "ca.crt"), 60)
+        assert all("registered" in line for line in flwr_cli.register(folder))
+        here.start("stranger", stranger(folder) / "start.sh")
+        for i in (1, 2, 3):
+            here.start(f"node-{i}", folder / "nodes" / f"node-{i}" / "start.sh")
+
+        first = flwr_cli.start(folder)
+        until("the root has split", lambda: [r for r in done() if r["clusters"] == 2], 200)
+        assert len(done()) <= 12
+        for pid in named(offspring(here.running["superlink"].pid), "flwr-serverapp"):
+            os.kill(pid, signal.SIGKILL)
+        before = until("it is dead", lambda: done() if not serverapps(here) else None, 20)
+
+        second = flwr_cli.start(folder)
+        until("it goes on", lambda: len(done()) > len(before), 120)
+        assert done()[: len(before)] == before  # what was done is not done again
+        here.kill("node-3")
+        assert flwr_cli.wait(folder, second, print)
+
+        rows = done()
+        assert [r["round"] for r in rows] == list(range(1, ROUNDS + 1))
+        assert rows[0]["answered"] == 12
+        assert rows[-1]["answered"] == 8  # the other eight went on
+        assert rows[-1]["accuracy"] > 0.95
+        labels = np.loadtxt(folder / "run" / "labels.csv", delimiter=",", skiprows=1, usecols=1)
+        np.testing.assert_array_equal(labels, blobs.TRUTH)
+
+        assert "SuperNode ID" in here.log("node-1")
+        assert "SuperNode ID" not in here.log("stranger")  # refused: all that differs is its key
+        assert "Connection attempt failed" in here.log("stranger")
+        assert len(flwr_cli.nodes(folder)) == 3
+        assert flwr_cli.status(folder, first) != flwr_cli.DONE  # an operator would have got exit code 1
+        secret = (folder / "superlink" / "server.key").read_text().splitlines()[1]
+        assert not any(secret in here.log(name.name) for name in (tmp_path / "logs").iterdir())
+
+
+def serverapps(here) -> list[int]:
+    return named(offspring(here.running["superlink"].pid), "flwr-serverapp")
+
+
+@pytest.mark.slow
+def test_a_superlink_killed_in_the_middle(tmp_path) -> None:
+    """Everything on the server dies at once; its database still knows the nodes, and they find it again by themselves."""
+    folder = tmp_path / "federation"
+    port = deploy(tmp_path, folder, rounds=4)
+    done = lambda: RunFolder(folder / "run").metrics()  # noqa: E731
+    with processes(tmp_path / "logs") as here:
+        here.start("superlink", folder / "superlink" / "start.sh")
+        until("the SuperLink answers", lambda: answers(port, folder / "ca" / "ca.crt"), 60)
+        flwr_cli.register(folder)
+        for i in (1, 2, 3):
+            here.start(f"node-{i}", folder / "nodes" / f"node-{i}" / "start.sh")
+        flwr_cli.start(folder)
+        until("a round is done", done, 150)
+        here.kill("superlink")
+        before = done()
+        here.start("superlink", folder / "superlink" / "start.sh")
+        until("the SuperLink answers", lambda: answers(port, folder / "ca" / "ca.crt"), 60)
+        assert flwr_cli.wait(folder, flwr_cli.start(folder), print)
+        assert done()[: len(before)] == before
+        assert [r["round"] for r in done()] == [1, 2, 3, 4]

@@ -1,0 +1,195 @@
+"""The ready-made server: an ordinary run folder, resumed at any moment, with clients that come and go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Context, Message, RecordDict
+
+from fedgwc.core import Rng
+from fedgwc.errors import InputError
+from fedgwc.flower import Options, client_app, server_app
+from fedgwc.flower.growing import grow
+from fedgwc.flower.server import serve
+from fedgwc.record import RunFolder
+from fedgwc.runner import run
+
+from . import blobs
+from .grids import LocalGrid
+from .worlds import QUICK, nodes_for
+
+STATES = ("fedavgm", "ifca", "fesem", "cfl", "fedgwc")  # one algorithm for every kind of state
+
+
+class Killed(BaseException):
+    """What SIGKILL looks like from inside: nothing gets to run after it."""
+
+
+def kill_at(grid: LocalGrid, count: int) -> None:
+    """The server dies while it waits for the `count`-th training message."""
+    push, seen = grid.push_messages, []
+
+    def pushing(messages):
+        messages = list(messages)
+        seen.extend(m for m in messages if m.metadata.message_type == "train")
+        if len(seen) >= count:
+            raise Killed
+        return push(messages)
+
+    grid.push_messages = pushing  # type: ignore[method-assign]
+
+
+def test_a_run_over_a_grid_equals_the_simulated_one(blob_job, tmp_path) -> None:
+    job = blob_job(rounds=6, engine={"dtype": "float64"})
+    grid = LocalGrid()
+    nodes_for(grid, job, share_class_counts=True)
+    config = {"out": str(tmp_path / "real"), "min-clients": 12, **QUICK}
+    server_app(job)(grid, Context(1, 1, {}, RecordDict(), config))
+    run(job, tmp_path / "simulated")
+    labels = [np.loadtxt(tmp_path / f / "labels.csv", delimiter=",", skiprows=1, usecols=1) for f in ("real", "simulated")]
+    np.testing.assert_array_equal(labels, [blobs.TRUTH] * 2)
+    traces = [RunFolder(tmp_path / f).trace() for f in ("real", "simulated")]
+    assert traces[0].keys() == traces[1].keys()
+    for key in traces[0]:
+        np.testing.assert_allclose(traces[0][key], traces[1][key], rtol=1e-9)
+    assert (tmp_path / "real" / "counts.csv").read_text() == (tmp_path / "simulated" / "counts.csv").read_text()
+    rows = RunFolder(tmp_path / "real").metrics()
+    assert [r["round"] for r in rows] == list(range(1, 7))
+    assert [r["answered"] for r in rows] == [12] * 6
+    assert rows[-1]["accuracy"] > rows[0]["accuracy"]
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_server_killed_in_a_round_resumes_as_if_nothing_had_been(name: str, small, tmp_path) -> None:
+    job = small(name, rounds=3, algorithm={"rate": 0.5})
+    clusterings = []
+    for folder, deaths in (("whole", []), ("parts", [1, 4])):
+        grid = LocalGrid()
+        nodes_for(grid, job, per_node=10)
+        for count in deaths:
+            kill_at(grid, count)
+            with pytest.raises(Killed):
+                serve(job, grid, tmp_path / folder, Options(min_clients=20, min_replies=1, **QUICK))
+            del grid.push_messages
+        clusterings.append(serve(job, grid, tmp_path / folder, Options(min_clients=20, min_replies=1, **QUICK)))
+    whole, parts = clusterings
+    assert torch.equal(whole.models, parts.models)
+    np.testing.assert_array_equal(whole.labels, parts.labels)
+    metrics = [RunFolder(tmp_path / f).metrics() for f in ("whole", "parts")]
+    for a, b in zip(*metrics, strict=True):
+        assert {**a, "seconds": 0} == {**b, "seconds": 0}
+
+
+def test_a_folder_of_another_recipe_is_refused(small, tmp_path) -> None:
+    job = small(rounds=1)
+    grid = LocalGrid()
+    nodes_for(grid, job)
+    serve(job, grid, tmp_path / "r", Options(**QUICK))
+    with pytest.raises(InputError, match="other seed"):
+        serve(small(rounds=1, seed=3), grid, tmp_path / "r", Options(**QUICK))
+    run(job, tmp_path / "simulated")
+    with pytest.raises(InputError, match="no real nodes"):
+        serve(job, grid, tmp_path / "simulated", Options(**QUICK))
+
+
+def test_without_enough_clients_nothing_starts(small, tmp_path) -> None:
+    job = small()
+    grid = LocalGrid()
+    nodes_for(grid, job)
+    with pytest.raises(InputError, match=r"20 clients came within 0\.5 s and 30 are needed"):
+        serve(job, grid, tmp_path / "r", Options(min_clients=30, **QUICK))
+    assert not (tmp_path / "r" / "config.json").exists()
+
+
+def test_the_app_says_what_it_needs(small) -> None:
+    with pytest.raises(InputError, match="out = "):
+        server_app(small())(LocalGrid(), Context(1, 1, {}, RecordDict(), {}))
+
+
+class Joining(LocalGrid):
+    """One node appears while the federation is already training."""
+
+    def __init__(self, job, late: int, after: int) -> None:
+        super().__init__()
+        nodes_for(self, job)
+        self.late, self.after = (late, self.nodes.pop(late)), after
+
+    def push_messages(self, messages):
+        messages = list(messages)
+        rounds = {m.metadata.group_id for m in [*self.seen, *messages] if m.metadata.message_type == "train"}
+        if len(rounds) > self.after:
+            self.nodes.setdefault(*self.late)
+        return super().push_messages(messages)
+
+
+def test_a_late_joiner_gets_the_cluster_that_fits_and_an_empty_row(blob_job, tmp_path) -> None:
+    """Clients 8..11 come after the split, and only 9 is of the shifted kind."""
+    job = blob_job(rounds=8, min_size=3)
+    grid = Joining(job, late=102, after=5)
+    found = serve(job, grid, tmp_path / "r", Options(min_clients=8, **QUICK))
+    np.testing.assert_array_equal(found.labels, blobs.TRUTH)
+    tree = json.loads((tmp_path / "r" / "splits" / "tree.json").read_text())
+    assert sorted(len(n["members"]) for n in tree) == [4, 8, 8]  # the root never had the newcomers
+    end = next(dict(np.load(p)) for p in Path(tmp_path / "r" / "splits").glob("end-*.npz") if 11 in np.load(p)["members"])
+    assert end["visits"].diagonal().tolist() == [4] * 5 + [2] * 3  # rounds 5..8, and only 7 and 8 for those who came late
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_every_state_can_grow(name: str, small) -> None:
+    job = small(name)
+    federation = job.federation()
+    simulator = job.simulator(federation)
+    state = job.algorithm.init(job.initial(federation, simulator), 18)
+    state = job.algorithm.round(state, simulator, Rng(0, 1))
+    before = job.algorithm.clustering(state)
+    row = len(before.models) - 1
+    grown = grow(state, np.array([row, 0]))
+    after = job.algorithm.clustering(grown)
+    np.testing.assert_array_equal(after.labels, [*before.labels, row, 0])
+    assert torch.equal(after.models, before.models)
+    job.algorithm.round(grown, simulator, Rng(0, 2))
+
+
+def test_an_unknown_state_cannot_grow() -> None:
+    with pytest.raises(TypeError, match="cannot join a running dict"):
+        grow({}, np.zeros(1, np.int64))
+
+
+def test_nodes_with_their_own_data(tmp_path, small) -> None:
+    """Two of three nodes hold one client each, the third holds two; nobody else sees their data."""
+    rng = np.random.default_rng(0)
+    for i, n_clients in enumerate((1, 1, 2)):
+        client = np.repeat(np.arange(n_clients), 20)
+        x, y = rng.random((len(client), 64), np.float32), rng.integers(0, 3, len(client))
+        np.savez(tmp_path / f"{i}.npz", x=x, y=y, client=client)
+    job = small("fedavg", rounds=2)
+    job.tables["data"] = {"name": "arrays", "path": "unused", "n_classes": 3}
+    grid, app = LocalGrid(), client_app(job)
+    for i, name in enumerate(("a", "b", "c")):
+        grid.add(i, app, data=str(tmp_path / f"{i}.npz"), name=name)
+    serve(job, grid, tmp_path / "r", Options(min_clients=4, **QUICK))
+    names = (tmp_path / "r" / "names.csv").read_text().split()
+    assert names == ["client,name", '0,"a"', '1,"b"', '2,"c/0"', '3,"c/1"']
+
+
+def test_a_node_with_other_data_is_refused_and_the_others_go_on(small, tmp_path, caplog) -> None:
+    job, other = small(rounds=1), small(rounds=1, model={"hidden": [9]})
+    grid = LocalGrid()
+    nodes_for(grid, job)
+    stranger = client_app(other)
+    grid.nodes[104] = stranger, grid.nodes[104][1]  # same data, another model
+    serve(job, grid, tmp_path / "r", Options(min_clients=20, **QUICK))
+    assert "trains another model" in caplog.text or "the server trains another model" in caplog.text
+
+    def lie(question: Message, reply: Message) -> Message:
+        if question.metadata.message_type == "query":
+            reply.content.config_records["identity"]["n-classes"] = 10**8
+        return reply
+
+    grid.spoil[104] = lie
+    serve(job, grid, tmp_path / "r2", Options(min_clients=16, **QUICK))
+    assert "node 104 is refused" in caplog.text

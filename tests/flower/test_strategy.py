@@ -1,0 +1,182 @@
+"""Clustering for people who already have a Flower app."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.errors import InputError
+from fedgwc.flower import FedGWCStrategy, Options
+from fedgwc.flower.states import StateWire
+
+from .grids import LocalGrid
+from .worlds import QUICK
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_quickstart"
+CONFIG = {"num-server-rounds": 8, "fraction-train": 1.0, "min-clients": 12, "local-epochs": 2, "lr": 0.1, "out": ""}
+
+
+def test_the_example_is_short() -> None:
+    lines = [p.read_text().splitlines() for p in (EXAMPLE / "quickstart").glob("*.py")]
+    assert sum(map(len, lines)) <= 60
+
+
+def test_the_example_finds_the_groups(monkeypatch, capsys) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    from quickstart.client_app import app as client
+    from quickstart.server_app import app as server
+
+    grid = LocalGrid()
+    for part in range(12):
+        grid.add(part + 1, client, partition_id=part, num_partitions=12)
+        grid.nodes[part + 1][1].run_config = CONFIG
+    torch.manual_seed(0)
+    server(grid, Context(1, 1, {}, RecordDict(), CONFIG))
+    said = capsys.readouterr().out
+    labels = json.loads(said[said.index("{") :].replace("'", '"'))
+    by_node = [labels[f"node-{n}"] for n in range(1, 13)]
+    assert by_node == [int(part % 4 == 3) for part in range(12)], by_node
+    for name in [m for m in sys.modules if m.startswith("quickstart")]:
+        del sys.modules[name]
+
+
+class Net(nn.Module):
+    """With running statistics and a counter, as real networks have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+        self.layer = nn.Linear(3, 2)
+
+
+def shifting(by: float, losses: list[float]) -> ClientApp:
+    """A client that adds a constant to every weight: the mean can be done in the head."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        state = message.content["arrays"].to_torch_state_dict()
+        assert message.content["config"]["flavour"] == "sweet"
+        moved = {k: v + by if v.is_floating_point() else v + 1 for k, v in state.items()}
+        metrics = MetricRecord({"num-examples": 10, "losses": losses})
+        return Message(RecordDict({"arrays": ArrayRecord(moved), "metrics": metrics}), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        metrics = MetricRecord({"num-examples": 10, "eval_acc": by})
+        return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        record = ConfigRecord({"client-id": f"client-{context.node_config['name']}"})
+        return Message(RecordDict({"about": record}), reply_to=message)
+
+    return app
+
+
+def grid_of(shifts: list[float]) -> LocalGrid:
+    grid = LocalGrid()
+    for i, by in enumerate(shifts):
+        grid.add(i + 1, shifting(by, [1.0 + i, 0.5]), name=i)
+    return grid
+
+
+def start(strategy: FedGWCStrategy, grid: LocalGrid, rounds: int = 2, **more):
+    return strategy.start(grid, ArrayRecord(Net().state_dict()), rounds, 0.5, ConfigRecord({"flavour": "sweet"}), **more)
+
+
+def test_the_mean_of_what_clients_sent() -> None:
+    torch.manual_seed(0)
+    first = Net().state_dict()
+    torch.manual_seed(0)
+    strategy = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK))
+    result = start(strategy, grid_of([0.0, 1.0, 2.0, 5.0]))
+    for name, value in result.arrays.to_torch_state_dict().items():  # two rounds of a mean shift of 2
+        expected = first[name] + 4 if value.is_floating_point() else first[name]
+        torch.testing.assert_close(value, expected)
+    assert strategy.labels == {f"client-{i}": 0 for i in range(4)}
+    assert result.evaluate_metrics_clientapp[2] == MetricRecord({"eval_acc": 2.0, "num-examples": 40})
+    assert result.train_metrics_clientapp[1]["train_loss"] == np.mean([0.75, 1.25, 1.75, 2.25])
+
+
+def test_every_cluster_is_evaluated_at_the_server() -> None:
+    strategy = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK))
+    seen = []
+
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
+        seen.append((number, sorted(arrays)))
+        return MetricRecord({"acc": 0.5})
+
+    result = start(strategy, grid_of([0.0, 1.0, 2.0, 5.0]), evaluate_fn=evaluate)
+    assert [n for n, _ in seen] == [1, 2]
+    assert result.evaluate_metrics_serverapp[2] == MetricRecord({"cluster-0.acc": 0.5})
+
+
+def test_a_reply_without_losses_is_dropped_and_named(caplog) -> None:
+    grid = grid_of([0.0, 1.0, 2.0, 5.0])
+
+    def without(question: Message, reply: Message) -> Message:
+        if question.metadata.message_type == "train":
+            del reply.content.metric_records["metrics"]["losses"]
+        return reply
+
+    grid.spoil[4] = without
+    start(FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
+    assert "dropped the reply of client client-3 (1 in a row): losses must be a list" in caplog.text
+
+
+def test_a_killed_server_goes_on_from_its_folder(tmp_path) -> None:
+    grid = grid_of([0.0, 1.0, 2.0, 5.0])
+    torch.manual_seed(0)
+    begun = FedGWCStrategy(rate=1.0, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))
+    one = start(begun, grid, rounds=1).arrays.to_torch_state_dict()
+    again = FedGWCStrategy(rate=1.0, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))
+    result = start(again, grid, rounds=3)
+    assert list(result.train_metrics_clientapp) == [2, 3]
+    torch.testing.assert_close(result.arrays.to_torch_state_dict()["layer.weight"], one["layer.weight"] + 4)
+    other = FedGWCStrategy(rate=0.5, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))
+    with pytest.raises(InputError, match="other settings"):
+        start(other, grid)
+
+
+def test_running_statistics_come_after_the_parameters() -> None:
+    state = Net().state_dict()
+    wire = StateWire.of(ArrayRecord(state), {})
+    assert wire.n_params == 3 + 3 + 6 + 2
+    assert [e.name for e in wire.entries][-2:] == ["norm.running_mean", "norm.running_var"]
+    back = wire.arrays(wire.vector(ArrayRecord(state))).to_torch_state_dict()
+    assert list(back) == list(state)
+    for name in state:
+        torch.testing.assert_close(back[name], state[name])
+
+
+def test_a_late_joiner_trains_every_model_once_to_find_its_own() -> None:
+    """The client's losses tell: low where it was sent the model that suits it."""
+    model = torch.zeros(2, 4)
+    model[1] += 1
+    wire = StateWire.of(ArrayRecord({"w": torch.zeros(4)}), {})
+    from fedgwc.flower.wire import Task
+
+    questions = wire.evaluate([Task(0, "a", 0), Task(0, "a", 1)], model, "train", 1)
+    assert [q.kind for q in questions] == ["train", "train"]
+    assert [q.content["arrays"]["w"].numpy().mean() for q in questions] == [0, 1]
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(InputError, match=r"no setting .betta.*did you mean beta"):
+        FedGWCStrategy(betta=1.0)
+    with pytest.raises(InputError, match="several initial models"):
+        FedGWCStrategy(ALGORITHMS["ifca"])
+    with pytest.raises(InputError, match="no floating-point array"):
+        StateWire.of(ArrayRecord({"n": torch.zeros(2, dtype=torch.int64)}), {})
+    with pytest.raises(NotImplementedError, match="call start"):
+        FedGWCStrategy().configure_train()

@@ -1,0 +1,55 @@
+"""Small federations on an in-process grid, and what a server needs to talk to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedgwc.engines.flower import FlowerEngine
+from fedgwc.experiment import Experiment
+from fedgwc.flower.attendance import Attendance
+from fedgwc.flower.client import client_app
+from fedgwc.flower.options import Options
+from fedgwc.flower.post import Post
+from fedgwc.flower.roster import Roster
+from fedgwc.flower.wire import RecipeWire, introduction
+
+from .grids import LocalGrid
+
+QUICK = {"deadline": 0.3, "poll": 0.005, "wait": 0.5, "pause": 0.01}
+
+
+@dataclass
+class World:
+    """A grid, and everything a server needs to talk to it."""
+
+    grid: LocalGrid
+    roster: Roster
+    attendance: Attendance
+    engine: FlowerEngine
+    job: Experiment
+
+    def enrol(self) -> None:
+        self.attendance.update()
+        self.roster.enrol(self.attendance.admit())
+        self.attendance.newcomers.clear()
+
+
+def nodes_for(grid: LocalGrid, job: Experiment, per_node: int = 4, **config: Any) -> None:
+    n = job.federation().n_clients
+    app = client_app(job)
+    for node, first in enumerate(range(0, n, per_node)):
+        grid.add(100 + node, app, clients=f"{first}-{min(first + per_node, n) - 1}", **config)
+
+
+def build(job: Experiment, consent: bool = False, **options: Any) -> World:
+    """All of the job's clients, four per node."""
+    grid, settings = LocalGrid(), Options(**{**QUICK, **options})
+    nodes_for(grid, job, share_class_counts=consent)
+    roster = Roster(settings.strikes)
+    federation = job.federation()
+    wire = RecipeWire.of(job.simulator(federation).model, federation.n_classes)
+    attendance = Attendance(Post(grid, settings.poll), roster, introduction)
+    made = World(grid, roster, attendance, FlowerEngine(grid, roster, wire, settings), job)
+    made.enrol()
+    return made
