@@ -32,7 +32,7 @@ def run_command(
     else:
         job = scaled_experiment(recipe, sets, scale)
         results = {job.algorithm_name: _one(job, out, track)}
-    show(comparison_table([(name, [r.last]) for name, r in results.items()]))
+    show(comparison_table([(name, [r.last]) for name, r in results.items()], detail=False))
     print("\nWritten: " + ", ".join(str(r.folder) for r in results.values()))
 
 

@@ -16,6 +16,7 @@ class Column:
     key: str
     scale: float = 1.0
     digits: int = 2
+    detail: bool = False  # shown where costs are the subject
 
 
 COLUMNS = (
@@ -30,10 +31,10 @@ COLUMNS = (
     Column("clients trained", "client_updates", digits=0),
     Column("MB down", "bytes_down", 1e-6, 1),
     Column("MB up", "bytes_up", 1e-6, 1),
-    Column("steps", "gradient_steps", digits=0),
-    Column("evaluations", "evaluations", digits=0),
-    Column("server s", "server_seconds", digits=1),
-    Column("state MB", "state_bytes", 1e-6, 1),
+    Column("steps", "gradient_steps", digits=0, detail=True),
+    Column("evaluations", "evaluations", digits=0, detail=True),
+    Column("server s", "server_seconds", digits=1, detail=True),
+    Column("state MB", "state_bytes", 1e-6, 1, detail=True),
     Column("seconds", "seconds", digits=1),
 )
 
@@ -44,9 +45,9 @@ class Table:
     rows: list[list[str]]
 
 
-def comparison_table(rows: Rows) -> Table:
+def comparison_table(rows: Rows, detail: bool = True) -> Table:
     """Mean and, over several seeds, standard deviation; a column that no run has is left out."""
-    columns = [c for c in COLUMNS if any(c.key in m for _, seeds in rows for m in seeds)]
+    columns = [c for c in COLUMNS if any(c.key in m for _, seeds in rows for m in seeds) and (detail or not c.detail)]
     return Table(["algorithm", *(c.title for c in columns)], [[name, *(_cell(c, m) for c in columns)] for name, m in rows])
 
 

@@ -53,6 +53,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def require_determinism() -> None:
+    """For the rest of the process PyTorch uses only kernels that give the same bits every time."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for this before its first call
+    torch.use_deterministic_algorithms(True)
+
+
 @contextmanager
 def running(threads: int, precision: str, device: torch.device) -> Iterator[None]:
     """PyTorch's global switches set for one call and put back after it."""

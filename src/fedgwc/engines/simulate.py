@@ -14,7 +14,7 @@ from fedgwc.core import Ids, Scores, Split, Updates
 from fedgwc.data.federation import Federation
 from fedgwc.engines.choose import Traits, choose, traits_of
 from fedgwc.engines.samples import Samples
-from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, running
+from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
 from fedgwc.engines.train import Bounds, OneByOne, Stacked
 from fedgwc.local import FlatModel, LocalTraining, bounds_of
 
@@ -36,6 +36,8 @@ class Simulator:
         self.local = local or LocalTraining()
         self.settings = settings or EngineSettings()
         self.device = device_of(self.settings)
+        if self.settings.deterministic:
+            require_determinism()
         self.model = FlatModel(module, DTYPES[self.settings.dtype], self.device)
         self.traits: Traits = traits_of(module)
         self.how, self.threads, self.workers = choose(self.settings, self.traits, self.device)

@@ -1,0 +1,93 @@
+"""On a CUDA card: every fast path agrees with the plain one, and a run resumes bit for bit. Skipped where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core import Rng
+from fedgwc.data import Federation, Rows
+from fedgwc.engines.settings import EngineSettings
+from fedgwc.engines.simulate import Simulator
+from fedgwc.local import LocalTraining
+from fedgwc.models import cnn
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def photographs(sizes: list[int], augment: bool = True) -> Federation:
+    """Random colour images of 20x20 for clients of the given sizes."""
+    rng = np.random.default_rng(0)
+    n = sum(sizes)
+    rows = Rows.of(np.split(np.arange(n), np.cumsum(sizes)[:-1]))
+    x = torch.from_numpy(rng.integers(0, 256, (n, 3, 20, 20), dtype=np.uint8))
+    return Federation(x, torch.from_numpy(rng.integers(0, 5, n)), rows, rows, 5, None, (0.5,) * 3, (0.25,) * 3, augment)
+
+
+NETS = {
+    "cnn": lambda: cnn((3, 20, 20), 5),
+    "relu first": lambda: nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 20, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(1280, 5),
+    ),
+    "strides and groups": lambda: nn.Sequential(
+        nn.Conv2d(3, 6, 3, stride=2, groups=3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(96, 5)
+    ),
+    "batch norm": lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(2592, 5)),
+    "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(1200, 16), nn.ReLU(), nn.Linear(16, 5)),
+}
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("sizes", [[40] * 5, [40, 7, 25, 16, 3]], ids=["even", "uneven"])
+@pytest.mark.parametrize("name", NETS)
+def test_cuda_equals_the_plain_loop(name: str, sizes: list[int], graphs: bool) -> None:
+    torch.manual_seed(0)
+    federation, module = photographs(sizes), NETS[name]()
+    local = LocalTraining(epochs=1, batch=16, lr=0.05, weight_decay=1e-3, momentum=0.5)
+    plain = Simulator(federation, module, local, EngineSettings(device="cpu", how="one-by-one"))
+    fast = Simulator(federation, module, local, EngineSettings(device="cuda", precision="float32", graphs=graphs))
+    start, clients = plain.model.vector()[None], np.arange(5)
+    for seed in (1, 2):  # the second call replays what the first recorded
+        a, b = (e.train(clients, start, np.zeros(5, np.int64), seed) for e in (plain, fast))
+        np.testing.assert_array_equal(a.clients, b.clients)
+        torch.testing.assert_close(a.models, b.models.cpu(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(a.losses, b.losses, rtol=1e-4, atol=1e-5, equal_nan=True)
+    assert fast.how == "stacked"
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_lower_precision_stays_close(precision: str) -> None:
+    torch.manual_seed(0)
+    federation, module = photographs([64] * 4), NETS["cnn"]()
+    local = LocalTraining(steps=3, batch=64, lr=0.05)
+    exact, rough = (
+        Simulator(federation, module, local, EngineSettings(device="cuda", precision=p))  # type: ignore[arg-type]
+        for p in ("float32", precision)
+    )
+    start, zeros = exact.model.vector()[None], np.zeros(4, np.int64)
+    a, b = (e.train(np.arange(4), start, zeros, 1).models for e in (exact, rough))
+    moved = (a - start.to(a)).norm()
+    assert ((a - b).norm() / moved).item() < (0.02 if precision == "tf32" else 0.1)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_same_round_gives_the_same_bits(name: str, small) -> None:
+    job = small(name, engine={"device": "cuda", "deterministic": True})
+    federation = job.federation()
+    ends = []
+    for _ in range(2):
+        engine = job.simulator(federation)
+        state = job.algorithm.init(job.initial(federation, engine), 20)
+        for number in range(1, 6):
+            state = job.algorithm.round(state, engine, Rng(0, number))
+        ends.append(job.algorithm.clustering(state).models.cpu())
+    assert torch.equal(ends[0], ends[1])
