@@ -121,10 +121,11 @@ class FlatModel:
         state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         return torch.cat([state[k].reshape(-1) for k in self.names])
 
-    def tensors(self, theta: Tensor) -> dict[str, Tensor]:
-        """Views of theta [D] in the module's own shapes."""
+    def tensors(self, theta: Tensor, own: bool = False) -> dict[str, Tensor]:
+        """Views of theta [D] in the module's own shapes; `own`: copies, which start where CUDA libraries expect tensors to."""
         pieces = theta.split(self.lengths)
-        return {k: piece.view(shape) for k, piece, shape in zip(self.names, pieces, self.shapes, strict=True)}
+        views = {k: piece.view(shape) for k, piece, shape in zip(self.names, pieces, self.shapes, strict=True)}
+        return {k: v.clone() for k, v in views.items()} if own else views
 
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
         """theta under the module's own state names, ready for `load_state_dict`."""
@@ -148,16 +149,16 @@ class FlatModel:
         return loss, torch.cat(flat) if flat else loss.new_empty(0)
 
 
-def sgd_step(model: FlatModel, local: LocalTraining, ragged: bool = True) -> Step:
+def sgd_step(model: FlatModel, local: LocalTraining, ragged: bool = True, own: bool = False) -> Step:
     """One step for one client: (theta [D], velocity, anchor [D], x [B, ...], y [B], w [B]) -> (theta, velocity, loss).
 
     `w` holds the weight of each sample in the loss; if all are 0 the client is done and stays as it is (checked only where
     clients are `ragged`).
-    `velocity` is [n_params] with local momentum and [0] without.
+    `velocity` is [n_params] with local momentum and [0] without. `own` is for `FlatModel.tensors`.
     """
 
     def step(theta: Tensor, velocity: Tensor, anchor: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        tensors = model.tensors(theta)
+        tensors = model.tensors(theta, own)
         params = {k: tensors[k] for k in model.param_names}
         buffers = {k: t for k, t in tensors.items() if k not in params}
 

@@ -44,7 +44,7 @@ class Simulator:
         self.samples = Samples(federation, self.device, self.model.dtype)
         self.sizes = torch.from_numpy(federation.train.sizes)
         self._one_by_one = OneByOne(self.model, self.local, self.samples, self.traits, self.workers)
-        self._stacked = Stacked(self.model, self.local, self.samples, self.settings)
+        self._stacked = Stacked(self.model, self.local, self.samples, self.settings, self.traits)
 
     # Training
 
@@ -122,7 +122,7 @@ class Simulator:
         loss, right = np.empty(len(flat)), np.empty(len(flat), bool)
         self.model.module.eval()
         for m in np.unique(which):
-            tensors = self.model.tensors(models[int(m)].to(self.device, self.model.dtype))
+            tensors = self.model.tensors(models[int(m)].to(self.device, self.model.dtype), own=self.device.type == "cuda")
             mine = np.flatnonzero(which[owner] == m)
             for piece in np.array_split(mine, -(-len(mine) // self.samples.evaluation_batch())):
                 loss[piece], right[piece] = self._score(tensors, torch.from_numpy(flat[piece]).to(self.device))

@@ -27,11 +27,11 @@ def available() -> bool:
     return torch.cuda.is_available()
 
 
-def wrapped(f: Callable[..., Any], precision: str) -> Callable[..., Any]:
-    """`f` with its convolutions stacked, in `precision` "ieee", "tf32" or "bf16"."""
+def wrapped(f: Callable[..., Any], precision: str, channels_last: bool = True) -> Callable[..., Any]:
+    """`f` with its convolutions stacked, in `precision` "ieee", "tf32" or "bf16"; their outputs channels last or not."""
 
     def call(*args: Any) -> Any:
-        with StackedConvolutions(precision), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+        with StackedConvolutions(precision, channels_last), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
             return f(*args)
 
     return call
@@ -40,9 +40,9 @@ def wrapped(f: Callable[..., Any], precision: str) -> Callable[..., Any]:
 class StackedConvolutions(TorchFunctionMode):
     """Inside this context vmapped convolutions and pools run in our kernels."""
 
-    def __init__(self, precision: str) -> None:
+    def __init__(self, precision: str, channels_last: bool = True) -> None:
         super().__init__()
-        self.precision = precision
+        self.precision, self.channels_last = precision, channels_last
         self._first: Any = None  # what the first convolution gave: its slopes are wanted for a weight gradient only
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -60,7 +60,8 @@ class StackedConvolutions(TorchFunctionMode):
         given = padding if padding is not None else rest[1] if len(rest) > 1 else 0
         if self.precision == "bf16":  # what autocast does to a convolution's arguments
             x, w, bias = x.bfloat16(), w.bfloat16(), None if bias is None else bias.bfloat16()
-        return _Convolution.apply(x, w, bias, _pair(given), "ieee" if self.precision == "ieee" else "tf32")
+        y = _Convolution.apply(x, w, bias, _pair(given), "ieee" if self.precision == "ieee" else "tf32")
+        return y if self.channels_last else y.contiguous()
 
 
 def _is_plain(

@@ -51,8 +51,10 @@ def run_steps(
 class Stacked:
     """All clients in one vmap step; on CUDA the whole training of a cohort is one recorded graph."""
 
-    def __init__(self, model: FlatModel, local: LocalTraining, samples: Samples, settings: EngineSettings) -> None:
-        self.model, self.local, self.samples = model, local, samples
+    def __init__(
+        self, model: FlatModel, local: LocalTraining, samples: Samples, settings: EngineSettings, traits: Traits
+    ) -> None:
+        self.model, self.local, self.samples, self.traits = model, local, samples, traits
         cuda = model.device.type == "cuda"
         self._precision = "ieee" if settings.precision == "float32" else settings.precision
         self._own_kernels = cuda and model.dtype == torch.float32 and stacked_conv.available()
@@ -62,7 +64,9 @@ class Stacked:
     def _stack(self, step: Step) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
         if self.model.device.type == "cpu":
             return StackedStep(step)
-        single = stacked_conv.wrapped(step, self._precision) if self._own_kernels else step
+        # BatchNorm under vmap refuses images with the channels innermost.
+        order = not self.traits.batch_norm
+        single = stacked_conv.wrapped(step, self._precision, channels_last=order) if self._own_kernels else step
         return torch.func.vmap(single, randomness="different")
 
     def __call__(self, ids: Tensor, seed: int, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,7 +93,7 @@ class OneByOne:
 
     def __init__(self, model: FlatModel, local: LocalTraining, samples: Samples, traits: Traits, workers: int) -> None:
         self.model, self.local, self.samples, self.traits = model, local, samples, traits
-        self._step = sgd_step(model, local, ragged=False)
+        self._step = sgd_step(model, local, ragged=False, own=model.device.type == "cuda")
         # On a CPU, convolutions and pooling are faster with the channels innermost.
         self._channels_last = traits.convolutional and model.device.type == "cpu"
         self._workers = Workers(workers, self._single, model) if workers else None
