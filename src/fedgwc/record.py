@@ -118,8 +118,7 @@ class RunFolder:
 
     def trace(self) -> dict[str, NDArray[Any]]:
         """ids [T, n] padded with -1, L [T, n, S] padded with NaN, cluster [T, n], round [T]: all that was seen so far."""
-        parts = [dict(np.load(p, allow_pickle=False)) for p in sorted((self.path / "trace").glob("*.npz"))]
-        return join_traces(parts)
+        return join_traces([_read_npz(p) for p in sorted((self.path / "trace").glob("*.npz"))])
 
     def save_clients(self, counts: NDArray[Any], groups: NDArray[Any] | None) -> None:
         """What is known of the clients from the start: class counts, sizes and, where there are any, true groups."""
@@ -129,7 +128,7 @@ class RunFolder:
     def trace_with_clients(self) -> dict[str, NDArray[Any]]:
         """The trace together with what is known of the clients: all that `fedgwc replay` needs."""
         self.config()  # a folder that is no run is told so
-        return {**dict(np.load(self.path / "clients.npz", allow_pickle=False)), **self.trace()}
+        return {**_read_npz(self.path / "clients.npz"), **self.trace()}
 
     # Checkpoints
 
@@ -228,6 +227,11 @@ def join_traces(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]
         pad = [((0, 0), (0, width - p["ids"].shape[1]), *([(0, steps - p["L"].shape[2])] if name == "L" else [])) for p in parts]
         joined[name] = np.concatenate([np.pad(p[name], w, constant_values=fill) for p, w in zip(parts, pad, strict=True)])
     return joined
+
+
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
 
 
 def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:

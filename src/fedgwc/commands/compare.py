@@ -136,17 +136,28 @@ def _tables(runs: list[Run], last: dict[str, dict[str, Any]]) -> tuple[Table, Ta
     cells: dict[tuple[str, Setting], list[dict[str, Any]]] = {}
     for r in runs:
         cells.setdefault((r.algorithm, r.setting), []).append(last[r.name])
-    every = comparison_table([(_title(a, s), rows) for (a, s), rows in cells.items()])
+    finds = {r.algorithm: _finds_clusters(r.job.algorithm) for r in runs}
+    every = _with_automatic(comparison_table([(_title(a, s), rows) for (a, s), rows in cells.items()]), finds)
     best, tried = [], []
     for algorithm in dict.fromkeys(r.algorithm for r in runs):
         mine = {s: rows for (a, s), rows in cells.items() if a == algorithm}
         winner = max(mine, key=lambda s: sum(row["accuracy"] for row in mine[s]) / len(mine[s]))
         best.append((_title(algorithm, winner), mine[winner]))
         tried.append("" if len(mine) == 1 else ", ".join("/".join(str(v) for _, v in s) for s in mine))
-    table = comparison_table(best)
+    table = _with_automatic(comparison_table(best), finds)
     if any(tried):
         table = Table([*table.head, "tried"], [[*row, t] for row, t in zip(table.rows, tried, strict=True)])
     return every, table
+
+
+def _finds_clusters(algorithm: object) -> str:
+    """Whether the number of clusters is found, is given (a `k`), or is no question."""
+    return "no" if hasattr(algorithm, "k") else "yes" if hasattr(algorithm, "tree") else "/"
+
+
+def _with_automatic(table: Table, finds: dict[str, str]) -> Table:
+    rows = [[*row[:2], finds[row[0].split()[0]], *row[2:]] for row in table.rows]
+    return Table([*table.head[:2], "automatic", *table.head[2:]], rows)
 
 
 def _title(algorithm: str, setting: Setting) -> str:

@@ -14,8 +14,10 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedgwc import FedGWC, FedGWCState
 from fedgwc.commands.tables import Table, show
 from fedgwc.errors import InputError
+from fedgwc.experiment import experiment
 from fedgwc.metrics.evaluation import clustering_scores
 from fedgwc.progress import Lines, watcher
+from fedgwc.record import RunFolder
 from fedgwc.replay import Trace, read_trace, replay
 from fedgwc.settings import lookup, override, parse_assignment, parse_axis, set_path
 
@@ -30,14 +32,23 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
         _export(trace, export)
     axes = [parse_axis(s) for s in sweeps]
     settings = [dict(zip([a[0] for a in axes], values, strict=True)) for values in itertools.product(*[a[1] for a in axes])]
-    results = [(s, _one(trace, sets, s)) for s in settings]
+    base, seed = _recorded_with(path)
+    results = [(s, _one(trace, algorithm_of(sets, s, base), seed, s)) for s in settings]
     if len(results) == 1:
         _tell_splits(results[0][1])
     rows = [[*map(str, s.values()), *_numbers(trace, state).values()] for s, state in results]
     show(Table([*settings[0], *_numbers(trace, results[0][1])], rows))
 
 
-def algorithm_of(sets: list[str], chosen: dict[str, Any]) -> FedGWC:
+def _recorded_with(path: Path) -> tuple[FedGWC | None, int]:
+    """The settings and seed of the run that made the trace, where it was a FedGWC run: what `--set` then changes."""
+    if not path.is_dir():
+        return None, 0
+    job = experiment(RunFolder(path).config()["experiment"])
+    return job.algorithm if isinstance(job.algorithm, FedGWC) else None, job.seed
+
+
+def algorithm_of(sets: list[str], chosen: dict[str, Any], base: FedGWC | None = None) -> FedGWC:
     table: dict[str, Any] = {}
     for path, value in [parse_assignment(s) for s in sets] + [(tuple(k.split(".")), v) for k, v in chosen.items()]:
         table = set_path(table, path, value)
@@ -45,14 +56,15 @@ def algorithm_of(sets: list[str], chosen: dict[str, Any]) -> FedGWC:
     if table or not isinstance(settings, dict):
         got = ", ".join(table) or f"algorithm={settings}"
         raise InputError(f"a replay has algorithm settings only (algorithm.beta=0.5), got {got}")
-    name = settings.pop("name", "fedgwc")
-    algorithm = override(lookup(ALGORITHMS, name, "algorithm"), settings, "algorithm")
+    name = settings.pop("name", None)
+    start = base if name is None and base is not None else lookup(ALGORITHMS, name or "fedgwc", "algorithm")
+    algorithm = override(start, settings, "algorithm")
     if not isinstance(algorithm, FedGWC):
         raise InputError(f"{name} does not cluster by losses; replay fedgwc, fedgwc-paper or fedgwc-release")
     return algorithm
 
 
-def _one(trace: Trace, sets: list[str], chosen: dict[str, Any]) -> FedGWCState:
+def _one(trace: Trace, algorithm: FedGWC, seed: int, chosen: dict[str, Any]) -> FedGWCState:
     progress = watcher()
     title = "replay " + " ".join(f"{k}={v}" for k, v in chosen.items())
     quiet = isinstance(progress, Lines)  # a replay takes seconds; lines in a pipe would only be noise
@@ -66,7 +78,7 @@ def _one(trace: Trace, sets: list[str], chosen: dict[str, Any]) -> FedGWCState:
             progress.round(number, loss, len(state.clusters))
 
     try:
-        return replay(trace, algorithm_of(sets, chosen), watch=watch)
+        return replay(trace, algorithm, seed=seed, watch=watch)
     finally:
         if not quiet:
             progress.stop()

@@ -37,7 +37,7 @@ def choose(settings: EngineSettings, traits: Traits, device: torch.device) -> tu
     workers = (settings.workers or cores()) if how == "workers" else 0
     # A second thread in the short operators of a small stacked model only waits, and if another process holds its core
     # everything waits for it. Workers have a core each.
-    threads = settings.threads or (1 if how in ("stacked", "workers") else cores())
+    threads = settings.threads or (cores() if how == "one-by-one" and traits.convolutional else 1)
     return how, threads, workers
 
 
