@@ -67,13 +67,14 @@ class Live:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
+        from rich.table import Column
 
         self.bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=12),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
         )
         self.bar.start()
