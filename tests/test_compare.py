@@ -8,6 +8,7 @@ import json
 import pytest
 
 from fedgwc.commands.compare import compare_command
+from fedgwc.commands.tables import comparison_table
 from fedgwc.errors import InputError
 
 QUICK = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
@@ -63,3 +64,9 @@ def test_mistakes(change: dict, message: str, tmp_path) -> None:
     with pytest.raises(InputError, match=message):
         compare_command(**arguments)
     assert not (tmp_path / "c").exists()
+
+
+def test_an_infinite_score_is_shown_as_such() -> None:
+    """Clusters whose centres coincide have no finite Davies-Bouldin score."""
+    table = comparison_table([("a", [{"accuracy": 0.5, "wadb": 1.0}, {"accuracy": 0.7, "wadb": float("inf")}])])
+    assert table.rows == [["a", "60.0 ± 14.1", "inf"]]
