@@ -58,7 +58,7 @@ def _cell(column: Column, seeds: Sequence[Mapping[str, Any]]) -> str:
         return "–"
     digits = 0 if column.key == "clusters" and all(v == int(v) for v in values) and len(set(values)) == 1 else column.digits
     text = f"{statistics.mean(values):,.{digits}f}"
-    if len(values) > 1 and all(map(math.isfinite, values)):  # clusters that coincide have an infinite WADB
+    if len(set(values)) > 1 and all(map(math.isfinite, values)):  # clusters that coincide have an infinite WADB
         text += f" ± {statistics.stdev(values):,.{digits}f}"
     return text if len(values) == len(seeds) else f"{text} ({len(values)}/{len(seeds)})"
 
