@@ -153,11 +153,11 @@ class RunFolder:
                 path.unlink()
                 continue
             number = int(path.stem)
-            self._forget_after(number)
+            self.forget_after(number)
             return number, state, complaints
         raise InputError(f"{self.path} has no usable checkpoint" + (f" ({'; '.join(complaints)})" if complaints else ""))
 
-    def _forget_after(self, number: int) -> None:
+    def forget_after(self, number: int) -> None:
         """Drop what was recorded after a checkpoint: those rounds will be done again."""
         rows = [row for row in self.metrics() if row["round"] <= number]
         write_atomically(self.path / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in rows).encode())

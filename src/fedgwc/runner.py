@@ -183,7 +183,7 @@ class _Run:
 
     def _restore(self, fresh: Any) -> tuple[Any, int]:
         if not any((self.folder.path / "state").glob("*.ckpt")):
-            self.folder._forget_after(0)  # killed before its first checkpoint: start again
+            self.folder.forget_after(0)  # killed before its first checkpoint: start again
             return fresh, 0
         kind: Any = Checkpoint[type(fresh)]  # type: ignore[misc]
         done, saved, complaints = self.folder.restore(kind, self.engine.device)

@@ -40,7 +40,7 @@ class Journal:
         """(rounds done, checkpoint), or None if the run was killed before its first one."""
         folder = self.folder
         if not any((folder.path / "state").glob("*.ckpt")):
-            folder._forget_after(0)
+            folder.forget_after(0)
             return None
         shape = (self.algorithm.n_models, 1) if hasattr(self.algorithm, "n_models") else (1,)
         kind: Any = Checkpoint[type(self.algorithm.init(torch.zeros(shape), 1000))]  # type: ignore[misc]
