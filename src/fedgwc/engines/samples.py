@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-from fedgwc import random
 from fedgwc.data.augment import PADDING, crop_and_flip
 from fedgwc.data.federation import Federation
 from fedgwc.engines import stacked_conv
@@ -29,13 +28,10 @@ class Samples:
         self._one_pass = images and device.type == "cuda" and dtype == torch.float32 and stacked_conv.available()
         self.plain = not self.shift.any() and bool((self.scale == 1).all())
 
-    def cohort(
-        self, local: LocalTraining, ids: Tensor, seed: Tensor, bounds: tuple[int, int, int]
-    ) -> tuple[Tensor, Minibatches, Tensor]:
-        """Row numbers [n, S, B] of every step, the minibatches they come from, and the clients' keys [n]."""
-        keys = random.keys(seed, ids)
+    def cohort(self, local: LocalTraining, ids: Tensor, keys: Tensor, bounds: tuple[int, int, int]) -> tuple[Tensor, Minibatches]:
+        """Row numbers [n, S, B] of every step, and the minibatches they come from."""
         batches = minibatches(local, self.sizes[ids], keys, bounds)
-        return self.flat[self.offsets[ids][:, None, None] + batches.places], batches, keys
+        return self.flat[self.offsets[ids][:, None, None] + batches.places], batches
 
     def inputs(self, rows: Tensor, keys: Tensor | None = None, step: int = 0) -> Tensor:
         """x at `rows`, scaled, normalised, and augmented where `keys` [n] name the clients of rows [n, B]."""

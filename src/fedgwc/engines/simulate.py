@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from fedgwc import random
 from fedgwc.core import Ids, Scores, Split, Updates
 from fedgwc.data.federation import Federation
 from fedgwc.engines.choose import Traits, choose, traits_of
@@ -49,10 +50,15 @@ class Simulator:
     # Training
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
-        with running(self.threads, self.settings.precision, self.device):
-            return self._train(np.array(clients, np.int64), models, np.array(which, np.int64), seed)
+        keys = random.keys(torch.tensor(seed), torch.from_numpy(np.array(clients, np.int64)))
+        return self.train_keyed(clients, models, which, keys)
 
-    def _train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+    def train_keyed(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Updates:
+        """Training whose random draws follow from `keys` [n] on the CPU, whatever a client's number is here."""
+        with running(self.threads, self.settings.precision, self.device):
+            return self._train(np.array(clients, np.int64), models, np.array(which, np.int64), keys)
+
+    def _train(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Updates:
         start = models.to(self.device, self.model.dtype)[torch.from_numpy(which).to(self.device)]  # [n, D]
         ids = torch.from_numpy(clients)
         sizes = self.sizes[ids]
@@ -60,13 +66,13 @@ class Simulator:
         self.model.module.train()
         parts = list(self._parts(self.local.batch_sizes(sizes)))
         if len(parts) == 1:
-            theta, losses, total = self._train_part(ids, seed, start, self._bounds(sizes))
+            theta, losses, total = self._train_part(ids, keys, start, self._bounds(sizes))
         else:
             theta, total = torch.empty_like(start), torch.empty(len(ids), dtype=start.dtype)
             losses = torch.full((len(ids), int(steps.max()) if len(ids) else 0), torch.nan, dtype=start.dtype)
             for part in parts:
                 bounds, at = self._bounds(sizes[part]), part.to(self.device)
-                theta[at], losses[part, : bounds.steps], total[part] = self._train_part(ids[part], seed, start[at], bounds)
+                theta[at], losses[part, : bounds.steps], total[part] = self._train_part(ids[part], keys[part], start[at], bounds)
         ok = self._healthy(total, losses, steps)
         return Updates(clients, theta, losses, sizes, self.model.n_params).rows(ok)
 
@@ -85,17 +91,17 @@ class Simulator:
         even = bool((widths == widths[0]).all() and (counts == counts[0]).all())
         return Bounds(steps, epochs, longest, int(widths.max()), not even)
 
-    def _train_part(self, ids: Tensor, seed: int, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
+    def _train_part(self, ids: Tensor, keys: Tensor, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
         """Some clients' whole local training: start [m, D] -> theta [m, D] and, on the CPU, losses [m, S], sums of theta [m]."""
         if self.how == "stacked" and not (self.traits.batch_norm and bounds.width == 1):
             try:
-                return self._stacked(ids, seed, start, bounds)
+                return self._stacked(ids, keys, start, bounds)
             except (RuntimeError, NotImplementedError, ValueError) as error:
                 if isinstance(error, torch.cuda.OutOfMemoryError):
                     raise
                 log.warning("this model cannot be stacked, so clients run one by one (%s)", str(error).splitlines()[0])
                 self.how = "one-by-one"
-        theta, losses = self._one_by_one(ids, seed, start, bounds)
+        theta, losses = self._one_by_one(ids, keys, start, bounds)
         return theta, losses, theta.sum(1).cpu()
 
     def _healthy(self, total: Tensor, losses: Tensor, steps: Tensor) -> Ids:

@@ -34,10 +34,10 @@ class Bounds:
 
 def run_steps(
     step: Callable[..., tuple[Tensor, Tensor, Tensor]], local: LocalTraining, n_params: int, samples: Samples,
-    ids: Tensor, seed: Tensor, start: Tensor, bounds: Bounds,
+    ids: Tensor, keys: Tensor, start: Tensor, bounds: Bounds,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """ids [n], start [n, D] -> theta [n, D], losses [n, S], all on the device of the samples."""
-    rows, batches, keys = samples.cohort(local, ids, seed, (bounds.steps, bounds.epochs, bounds.longest))
+    """ids and keys [n], start [n, D] -> theta [n, D], losses [n, S], all on the device of the samples."""
+    rows, batches = samples.cohort(local, ids, keys, (bounds.steps, bounds.epochs, bounds.longest))
     rows, weights = rows[:, :, : bounds.width], batches.weights[:, :, : bounds.width].to(start.dtype)
     theta, losses = start, []
     velocity = start.new_zeros(len(start), n_params if local.momentum else 0)
@@ -69,15 +69,13 @@ class Stacked:
         single = stacked_conv.wrapped(step, self._precision, channels_last=order) if self._own_kernels else step
         return torch.func.vmap(single, randomness="different")
 
-    def __call__(self, ids: Tensor, seed: int, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
-        device = self.model.device
-
-        def program(ids: Tensor, seed: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, ids: Tensor, keys: Tensor, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
+        def program(who: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
             step = self._steps[bounds.ragged]
-            theta, losses = run_steps(step, self.local, self.model.n_params, self.samples, ids, seed, start, bounds)
+            theta, losses = run_steps(step, self.local, self.model.n_params, self.samples, who[0], who[1], start, bounds)
             return theta, torch.cat([losses, theta.sum(1, keepdim=True)], 1)  # all that the host reads, in one piece
 
-        inputs = (ids.to(device), torch.tensor(seed, device=device), start)
+        inputs = (torch.stack([ids, keys]).to(self.model.device), start)
         with torch.no_grad():
             if self._captured is None:
                 theta, report = program(*inputs)
@@ -98,30 +96,30 @@ class OneByOne:
         self._channels_last = traits.convolutional and model.device.type == "cpu"
         self._workers = Workers(workers, self._single, model) if workers else None
 
-    def __call__(self, ids: Tensor, seed: int, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
+    def __call__(self, ids: Tensor, keys: Tensor, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
         if self._workers is not None:
-            results = self._workers(ids.tolist(), seed, start)
+            results = self._workers(ids.tolist(), keys.tolist(), start)
         else:
-            results = (self._single(int(k), seed, row) for k, row in zip(ids, start, strict=True))
+            results = (self._single(int(k), int(key), row) for k, key, row in zip(ids, keys, start, strict=True))
         theta, losses = torch.full_like(start, torch.nan), torch.full((len(ids), bounds.steps), torch.nan, dtype=start.dtype)
         for i, (model, loss) in enumerate(results):
             theta[i], losses[i, : len(loss)] = model, loss.cpu()
         return theta, losses
 
-    def _single(self, client: int, seed: int, start: Tensor) -> tuple[Tensor, Tensor]:
+    def _single(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
         """start [D] -> theta [D], losses [S]; NaN if the model cannot learn from what the client has."""
         size = self.samples.sizes[client : client + 1].cpu()
         steps = int(self.local.step_counts(size))
         width = int(self.local.batch_sizes(size))
         bounds = Bounds(steps, -(-steps // (int(size) // width)), int(size), width, ragged=False)
-        ids, key = torch.tensor([client], device=start.device), torch.tensor(seed, device=start.device)
+        ids, keys = torch.tensor([[client], [key]], device=start.device)
         devices = [start.device] if start.device.type == "cuda" else []
         with torch.random.fork_rng(devices, enabled=self.traits.dropout):
             if self.traits.dropout:
-                torch.manual_seed((seed * 1_000_003 + client) % 2**63)  # Dropout draws from the global generator
+                torch.manual_seed(key)  # Dropout draws from the global generator
             try:
                 run = (self._lone_step, self.local, self.model.n_params, self.samples)
-                theta, losses = run_steps(*run, ids, key, start[None], bounds)
+                theta, losses = run_steps(*run, ids, keys, start[None], bounds)
             except ValueError as error:  # BatchNorm refuses to learn from a single value
                 log.warning("client %d, with %d samples per batch, cannot train this model: %s", client, width, error)
                 return torch.full_like(start, torch.nan), start.new_full((steps,), torch.nan)

@@ -22,7 +22,7 @@ Train = Callable[[int, int, Tensor], tuple[Tensor, Tensor]]
 
 
 class Workers:
-    """`train(client, seed, start)` for many clients, several at a time."""
+    """`train(client, key, start)` for many clients, several at a time."""
 
     def __init__(self, n: int, train: Train, model: FlatModel) -> None:
         self._n, self._train, self._model = n, train, model
@@ -30,7 +30,7 @@ class Workers:
         self._slots: list[Tensor] = []
         self._owner = 0
 
-    def __call__(self, clients: list[int], seed: int, start: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def __call__(self, clients: list[int], keys: list[int], start: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Results in the order of the clients; a client whose worker died has NaN."""
         if self._owner != os.getpid():  # the first call, or a fork of the process that had workers
             self._start_all()
@@ -38,13 +38,13 @@ class Workers:
         waiting = list(range(len(clients)))[::-1]
         busy: dict[Connection, tuple[int, int]] = {}  # pipe -> (worker, position)
         for worker in range(self._n):
-            self._give(worker, waiting, busy, clients, seed, start)
+            self._give(worker, waiting, busy, clients, keys, start)
         while busy:
             for pipe in wait(list(busy)):
                 assert isinstance(pipe, Connection)  # noqa: S101 (for the type checker)
                 worker, position = busy.pop(pipe)
                 results[position] = self._take(worker, pipe, start)
-                self._give(worker, waiting, busy, clients, seed, start)
+                self._give(worker, waiting, busy, clients, keys, start)
         return (results[i] for i in range(len(clients)))
 
     def _give(
@@ -53,13 +53,13 @@ class Workers:
         waiting: list[int],
         busy: dict[Connection, tuple[int, int]],
         clients: list[int],
-        seed: int,
+        keys: list[int],
         start: Tensor,
     ) -> None:
         if waiting:
             position = waiting.pop()
             self._slots[worker].copy_(start[position])
-            self._pipes[worker].send((clients[position], seed))
+            self._pipes[worker].send((clients[position], keys[position]))
             busy[self._pipes[worker]] = (worker, position)
 
     def _take(self, worker: int, pipe: Connection, start: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,9 +95,9 @@ def _serve(pipe: Connection, parents_end: Connection, slot: Tensor, train: Train
     torch.set_num_threads(1)
     while True:
         try:
-            client, seed = pipe.recv()
+            client, key = pipe.recv()
         except EOFError:
             os._exit(0)
-        theta, losses = train(client, seed, slot.clone())
+        theta, losses = train(client, key, slot.clone())
         slot.copy_(theta)
         pipe.send(losses.tolist())

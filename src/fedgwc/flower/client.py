@@ -146,7 +146,7 @@ def train_one(engine: Simulator, client: int, number: int, start: Tensor, seed: 
     velocity = start.new_zeros(engine.model.n_params if local.momentum else 0)
     engine.model.module.train()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed((seed * 1_000_003 + number) % 2**63)  # Dropout draws from the global generator
+        torch.manual_seed(int(keys[0]))  # Dropout draws from the global generator
         for s in range(rows.shape[1]):
             x, y = samples.inputs(rows[:, s], keys, s)[0], samples.y[rows[0, s]]
             theta, velocity, loss = step(theta, velocity, start, x, y, batches.weights[0, s].to(start))
