@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedgwc.data import Federation, Group, Rows, digits, from_arrays
+from fedgwc.data.build import Pool, federate
 from fedgwc.data.shifts import blurred, noisy, relabelled, rotated
 from fedgwc.errors import InputError
 
@@ -55,6 +56,17 @@ def test_noise_comes_after_normalisation_and_reaches_only_its_group() -> None:
     other = torch.from_numpy(np.concatenate([noised.train[k] for k in range(5)]))
     assert difference[mine].std().item() == pytest.approx(0.5, rel=0.1)
     assert not difference[other].any()
+
+
+def test_noise_counts_in_deviations_and_black_stays_black() -> None:
+    x = torch.zeros(400, 2, 8, 8, dtype=torch.uint8)
+    y = torch.arange(400) % 2
+    pool = Pool(x, y, np.arange(200), np.arange(200, 400), 2, mean=(0.5, 0.4), std=(0.5, 0.1))
+    f = federate(pool, (Group(1, noise=2.0), Group(1)), train_size=100, test_size=50, seed=0)
+    assert f.mean == (0.5, 0.4)  # so a cropped border, pixel 0, is black to the model and not grey
+    noised = f.x[torch.from_numpy(f.train[0])]
+    assert noised.std((0, 2, 3)).tolist() == pytest.approx([2 * 0.5, 2 * 0.1], rel=0.03)
+    assert not f.x[torch.from_numpy(f.train[1])].any()
 
 
 def test_shifts_by_hand() -> None:

@@ -118,23 +118,13 @@ def _shifted(federation: Federation, x: Tensor, groups: tuple[Group, ...], seed:
             x[rows] = shifts.rotated(x[rows], group.rotate)
         if group.relabel:
             y[rows] = shifts.relabelled(y[rows], group.relabel, federation.n_classes)
-    mean, std = federation.mean, federation.std
-    if any(g.noise for g in groups):  # noise comes after normalisation, so here the pixels turn into floats
-        x, mean, std = normalised(x, mean, std), (), ()
+    if any(g.noise for g in groups):  # noise needs finer steps than a byte has
+        x = x.to(torch.float32) / 255 if x.dtype == torch.uint8 else x.to(torch.float32)
         for g, group in enumerate(groups):
             if group.noise:
-                x[parts[g]] = shifts.noisy(x[parts[g]], group.noise, seed + g)
-    return replace(federation, x=x, y=y, mean=mean, std=std)
+                x[parts[g]] = shifts.noisy(x[parts[g]], group.noise, seed + g, federation.std)
+    return replace(federation, x=x, y=y)
 
 
 def _rows_of(federation: Federation, clients: Ids) -> Ids:
     return np.concatenate([federation.rows(split)[k] for split in ("train", "test") for k in clients])
-
-
-def normalised(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    """Floats as a model sees them: bytes scaled to [0, 1], then (x - mean) / std per channel (axis 1)."""
-    out = x.to(torch.float32) / 255 if x.dtype == torch.uint8 else x.to(torch.float32)
-    if mean:
-        shape = (1, len(mean), *(1,) * (x.ndim - 2))
-        out = (out - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
-    return out

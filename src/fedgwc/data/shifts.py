@@ -10,10 +10,11 @@ from torch import Tensor
 from fedgwc.errors import InputError
 
 
-def noisy(x: Tensor, sigma: float, seed: int) -> Tensor:
-    """x + N(0, sigma), fixed per sample; x is normalised floating point, so sigma is in units of its deviation."""
-    rng = np.random.default_rng(seed)
-    return x + torch.from_numpy(rng.normal(0.0, sigma, tuple(x.shape)).astype(np.float32))
+def noisy(x: Tensor, sigma: float, seed: int, std: tuple[float, ...] = ()) -> Tensor:
+    """x + N(0, sigma), fixed per sample; with `std` per channel (axis 1) sigma counts in those units, as after normalisation."""
+    noise = np.random.default_rng(seed).standard_normal(tuple(x.shape), np.float32)
+    unit = torch.tensor(std).view(-1, *(1,) * (x.ndim - 2)) if std else torch.ones(())
+    return x + sigma * unit * torch.from_numpy(noise)
 
 
 def blurred(x: Tensor, sigma: float) -> Tensor:
