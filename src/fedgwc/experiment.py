@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from fedgwc.algorithms import ALGORITHMS, LOCAL
 from fedgwc.core import Algorithm
 from fedgwc.data import DATASETS, Federation
+from fedgwc.engines.pool import Member
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
-from fedgwc.local import LocalTraining
+from fedgwc.local import FlatModel, LocalTraining
 from fedgwc.models import MODELS
 from fedgwc.settings import call, check_keys, convert, drop_path, lookup, override, parse_assignment, plain, set_path
 
@@ -84,14 +85,12 @@ class Experiment:
     def simulator(self, federation: Federation) -> Simulator:
         return Simulator(federation, self.module(federation), self.local, self.engine)
 
-    def initial(self, federation: Federation, engine: Simulator) -> Tensor:
+    def initial(self, federation: Federation, engine: Simulator | Member) -> Tensor:
         """[D], or [M, D] for an algorithm that starts from M different models (its `n_models`)."""
         n_models = getattr(self.algorithm, "n_models", None)
-        if n_models is None:
-            return engine.model.vector()
-        kind = type(engine.model)
-        modules = [self.module(federation, i) for i in range(n_models)]
-        return torch.stack([kind(m, engine.model.dtype, engine.model.device).vector() for m in modules])
+        modules = [self.module(federation, i) for i in range(n_models or 1)]
+        models = torch.stack([FlatModel(m, engine.model.dtype, engine.device).vector() for m in modules])
+        return models[0] if n_models is None else models
 
     def to_json(self) -> dict[str, Any]:
         """Everything that decides the result, defaults included."""

@@ -28,6 +28,13 @@ class Silent:
     def stop(self) -> None: ...
 
 
+class MessagesOnly(Silent):
+    """What has to be said is passed on; the rest somebody else shows."""
+
+    def __init__(self, to: Progress) -> None:
+        self.message = to.message  # type: ignore[method-assign]
+
+
 class Lines:
     """One plain line now and then, for logs and pipes."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -19,13 +21,14 @@ from fedgwc.codec import nbytes
 from fedgwc.core import Algorithm, Clustering, Engine, Rng, State
 from fedgwc.data import Federation
 from fedgwc.engines.meter import Costs, Meter
+from fedgwc.engines.pool import Member, Pool
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment, experiment, load
 from fedgwc.interrupt import PoliteInterrupt
 from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
 from fedgwc.metrics.evaluation import evaluate_clustering
-from fedgwc.progress import Progress, Silent
+from fedgwc.progress import MessagesOnly, Progress, Silent
 from fedgwc.record import RunFolder, new_folder
 
 
@@ -83,30 +86,53 @@ def run(
     progress: Progress | None = None,
 ) -> Result:
     """Run an experiment (or a recipe's name, file or tables) into a folder; `resume=True` goes on with the one in `out`."""
-    watcher = progress or Silent()
+    one = _prepared(recipe, out, resume)
+    return one.go(one.job.simulator(one.federation), progress or Silent(), PoliteInterrupt())
+
+
+def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Progress | None = None) -> list[Result]:
+    """Several runs in step on one engine (see `engines.pool`), faster on a GPU than one after the other.
+
+    They must share model, local training and kind of data; seeds and algorithms are free. Each folder ends as `run` would
+    have left it, up to rounding, and one that already holds a run is resumed.
+    """
+    runs = [_prepared(job, path, RunFolder(path).has_run()) for job, path in jobs]
+    first = runs[0].job
+    for other in (r.job for r in runs):
+        if (other.tables["model"], other.local, other.engine) != (first.tables["model"], first.local, first.engine):
+            raise InputError("runs can only run together with the same model, local training and engine; run these one by one")
+    pool = Pool([r.federation for r in runs], first.simulator)
+    watchers = [progress or Silent(), *[MessagesOnly(progress) if progress else Silent() for _ in runs[1:]]]
+    results: list[Result | BaseException] = [KeyboardInterrupt()] * len(runs)
+
+    def go(i: int) -> None:
+        try:
+            results[i] = runs[i].go(pool.members[i], watchers[i], nullcontext(interrupt))
+        except BaseException as error:
+            results[i] = error
+        finally:
+            pool.members[i].leave()
+
+    with PoliteInterrupt() as interrupt:
+        threads = [threading.Thread(target=go, args=(i,), daemon=True) for i in range(len(runs))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for failed in (r for r in results if isinstance(r, BaseException)):
+        raise failed
+    return [r for r in results if isinstance(r, Result)]
+
+
+def _prepared(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> _Run:
+    """A run that only lacks an engine: its experiment, its folder and its data."""
     if resume:
         if out is None:
             raise InputError("say which run to resume: --resume needs --out with the run's folder")
         folder = RunFolder(Path(out))
-        job = _resumed_experiment(folder, recipe)
-    else:
-        job = recipe if isinstance(recipe, Experiment) else load(recipe)
-        folder = RunFolder(Path(out) if out is not None else Path())
-    federation = job.federation()
-    engine = job.simulator(federation)
-    if resume:
-        folder.lock()
-    else:
-        if out is None:
-            folder = RunFolder(new_folder(job.recipe, job.algorithm_name))
-        folder.create(_config(job, engine, federation))
-        folder.save_clients(federation.class_counts("train"), federation.groups)
-    for note in federation.notes:
-        watcher.message(note)
-    try:
-        return _Run(job, federation, engine, folder, watcher).go(resume)
-    finally:
-        folder.close()
+        return _Run(_resumed_experiment(folder, recipe), folder, resume)
+    job = recipe if isinstance(recipe, Experiment) else load(recipe)
+    return _Run(job, None if out is None else RunFolder(Path(out)), resume)
 
 
 def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
@@ -123,25 +149,11 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
     return replace(saved, rounds=max(asked.rounds, saved.rounds), evaluate=replace(saved.evaluate, every=saved.evaluate_every))
 
 
-def _with_choices(job: Experiment, engine: Simulator) -> dict[str, Any]:
-    """The experiment with what the engine chose for itself, so that resuming repeats it."""
-    tables = job.to_json()
-    return {
-        **tables,
-        "engine": {
-            **tables["engine"],
-            "device": engine.device.type,
-            "how": engine.how,
-            "threads": engine.threads,
-            "workers": engine.workers,
-        },
-    }
-
-
-def _config(job: Experiment, engine: Simulator, federation: Federation) -> dict[str, Any]:
-    f = federation
+def _config(job: Experiment, engine: Simulator | Member, federation: Federation) -> dict[str, Any]:
+    f, tables = federation, job.to_json()
     about = {"n_clients": f.n_clients, "n_classes": f.n_classes, "shape": f.shape, "mean": f.mean, "std": f.std}
-    return {"experiment": _with_choices(job, engine), "federation": about, "notes": f.notes, "versions": versions()}
+    chosen = {**tables, "engine": {**tables["engine"], **engine.choices()}}  # so that resuming repeats it
+    return {"experiment": chosen, "federation": about, "notes": f.notes, "versions": versions()}
 
 
 def versions() -> dict[str, str]:
@@ -157,20 +169,40 @@ def versions() -> dict[str, str]:
 class _Run:
     """One run in progress: everything `run` needs at hand while rounds go by."""
 
-    def __init__(self, job: Experiment, federation: Federation, engine: Simulator, folder: RunFolder, progress: Progress) -> None:
-        self.job, self.federation, self.engine, self.folder, self.progress = job, federation, engine, folder, progress
-        self.meter = Meter(engine)
-        self.counts = federation.class_counts("train")
+    engine: Simulator | Member
+    folder: RunFolder
+    progress: Progress
+    meter: Meter
+
+    def __init__(self, job: Experiment, folder: RunFolder | None, resume: bool) -> None:
+        self.job, self.resume, self._folder = job, resume, folder  # None: a new one
+        self.federation = job.federation()
+        self.counts = self.federation.class_counts("train")
         self.seconds = self.server_seconds = 0.0
 
-    def go(self, resume: bool) -> Result:
+    def go(self, engine: Simulator | Member, progress: Progress, interrupted: AbstractContextManager[PoliteInterrupt]) -> Result:
+        self.engine, self.progress, self.meter = engine, progress, Meter(engine)
+        self.folder = self._folder or RunFolder(new_folder(self.job.recipe, self.job.algorithm_name))
+        if self.resume:
+            self.folder.lock()
+        else:
+            self.folder.create(_config(self.job, engine, self.federation))
+            self.folder.save_clients(self.counts, self.federation.groups)
+        for note in self.federation.notes:
+            progress.message(note)
+        try:
+            return self._rounds(interrupted)
+        finally:
+            self.folder.close()
+
+    def _rounds(self, interrupted: AbstractContextManager[PoliteInterrupt]) -> Result:
         state, done = self.job.algorithm.init(self.job.initial(self.federation, self.engine), self.federation.n_clients), 0
-        if resume:
+        if self.resume:
             state, done = self._restore(state)
         title = f"{self.job.algorithm_name} on {self.job.recipe}"
         self.progress.start(title, self.job.rounds, done)
         self._names = self.job.algorithm.clustering(state).names
-        with PoliteInterrupt() as interrupt:
+        with interrupted as interrupt:
             try:
                 state, done = self._loop(state, done, interrupt)
             finally:

@@ -20,11 +20,12 @@ from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
 from fedgwc.progress import watcher
 from fedgwc.record import RunFolder, new_folder
-from fedgwc.runner import run
+from fedgwc.runner import Result, run, run_together
 from fedgwc.scale import scaled_experiment
 from fedgwc.settings import parse_axis
 
 Setting = tuple[tuple[str, Any], ...]
+IN_STEP = 8  # runs that train together on a GPU; --jobs changes it
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,9 @@ def _budget(recipe: str | None, sets: list[str], scale: str, equal: str) -> list
 
 def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any]]:
     """The last metrics of every run, by its name. What is there already is not done again."""
-    on_cpu = device_of(runs[0].job.engine).type == "cpu"
-    n_jobs = min(jobs or (cores() if on_cpu else 1), len(runs))
+    if device_of(runs[0].job.engine).type == "cuda":
+        return _do_in_step(runs, folder, jobs or IN_STEP)
+    n_jobs = min(jobs or cores(), len(runs))
     if n_jobs == 1:
         return {r.name: _do(r.job, folder / r.name, folder, watch=True) for r in runs}
     last: dict[str, dict[str, Any]] = {}
@@ -122,13 +124,33 @@ def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any
     return last
 
 
+def _do_in_step(runs: list[Run], folder: Path, most: int) -> dict[str, dict[str, Any]]:
+    """On a GPU: runs of one kind share its stacked axis, `most` at a time."""
+    kinds: dict[str, list[Run]] = {}
+    for r in runs:
+        alike = {k: v for k, v in r.job.to_json().items() if k in ("data", "model", "local", "engine")}
+        kinds.setdefault(repr(alike), []).append(r)
+    last: dict[str, dict[str, Any]] = {}
+    for alike_runs in kinds.values():
+        for at in range(0, len(alike_runs), most):
+            some = alike_runs[at : at + most]
+            results = run_together([(r.job, folder / r.name) for r in some], progress=watcher())
+            _stop_if_interrupted(results, folder)
+            last |= {r.name: result.last for r, result in zip(some, results, strict=True)}
+    return last
+
+
 def _do(job: Experiment, path: Path, whole: Path, watch: bool = False) -> dict[str, Any]:
     """One run, resumed where it was interrupted."""
     result = run(job, path, resume=RunFolder(path).has_run(), progress=watcher() if watch else None)
-    if not result.finished:
+    _stop_if_interrupted([result], whole)
+    return result.last
+
+
+def _stop_if_interrupted(results: list[Result], whole: Path) -> None:
+    if not all(r.finished for r in results):
         print(f"\nInterrupted and saved. The same command with --out {whole} goes on from here.", file=sys.stderr)
         sys.exit(130)
-    return result.last
 
 
 def _tables(runs: list[Run], last: dict[str, dict[str, Any]]) -> tuple[Table, Table]:

@@ -47,6 +47,10 @@ class Simulator:
         self._one_by_one = OneByOne(self.model, self.local, self.samples, self.traits, self.workers)
         self._stacked = Stacked(self.model, self.local, self.samples, self.settings, self.traits)
 
+    def choices(self) -> dict[str, object]:
+        """What it chose for itself, as settings that would choose the same again."""
+        return {"device": self.device.type, "how": self.how, "threads": self.threads, "workers": self.workers}
+
     # Training
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:

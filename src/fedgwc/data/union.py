@@ -1,0 +1,45 @@
+"""Several federations as one, so that one engine can serve several runs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgwc.data.federation import Federation, Rows
+from fedgwc.errors import InputError
+
+KIND = ("samples of shape", "pixels of type", "numbers of classes", "means", "deviations", "augmentation")
+
+
+def union(federations: Sequence[Federation]) -> Federation:
+    """All clients of all federations, numbered end to end. Equal data are kept once."""
+    first = federations[0]
+    for other in federations[1:]:
+        for name, a, b in zip(KIND, _kind(first), _kind(other), strict=True):
+            if a != b:
+                raise InputError(f"only federations of one kind run together, got {name} {a} and {b}; run these one by one")
+    data: list[tuple[Tensor, Tensor]] = []
+    place = []  # which of `data` a federation uses
+    for f in federations:
+        if not isinstance(f.x, Tensor):
+            raise InputError(f"{f.name} reads its images from disk as it goes; such runs cannot be run together")
+        same = (i for i, (x, y) in enumerate(data) if f.x.shape == x.shape and torch.equal(f.x, x) and torch.equal(f.y, y))
+        place.append(next(same, len(data)))
+        if place[-1] == len(data):
+            data.append((f.x, f.y))
+    starts = np.cumsum([0] + [len(x) for x, _ in data])[place]
+    x, y = (torch.cat([d[i] for d in data]) if len(data) > 1 else data[0][i] for i in (0, 1))
+    train, test = (_joined([f.rows(split) for f in federations], starts) for split in ("train", "test"))
+    return replace(first, x=x, y=y, train=train, test=test, groups=None, notes=(), global_test=None)
+
+
+def _kind(f: Federation) -> tuple[object, ...]:
+    return (f.shape, f.x.dtype, f.n_classes, f.mean, f.std, f.augment)
+
+
+def _joined(parts: Sequence[Rows], starts: np.ndarray) -> Rows:
+    return Rows.of([rows[k] + start for rows, start in zip(parts, starts, strict=True) for k in range(len(rows))])

@@ -1,0 +1,127 @@
+"""One engine for several runs in step: what they all ask to train in a round is one stacked call.
+
+A GPU that trains ten clients at a time is half idle: its many small kernels take as long to start for ten clients as for
+forty. Runs that differ in their seed or in their algorithm train the same network in the same way, so their cohorts can
+share the stacked axis. Each run is a thread that waits in `train` until all others have asked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgwc import random
+from fedgwc.core import Ids, Scores, Split, Updates
+from fedgwc.data.federation import Federation
+from fedgwc.data.union import union
+from fedgwc.engines.simulate import Simulator
+from fedgwc.local import FlatModel
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Request:
+    clients: Ids  # [n] as the member numbers them
+    models: Tensor  # [M, D]
+    which: Ids  # [n]
+    keys: Tensor  # [n]
+
+
+class Pool:
+    """`members[i]` is the engine of run i; a run that has ended must `leave`, or the others wait for it."""
+
+    def __init__(self, federations: Sequence[Federation], build: Callable[[Federation], Simulator]) -> None:
+        self.engine = build(union(federations))
+        self.first = np.cumsum([0] + [f.n_clients for f in federations])  # of each member's clients, in the engine's numbers
+        self.members = [Member(self, i) for i in range(len(federations))]
+        self._turn = threading.Condition()
+        self._present = set(range(len(federations)))
+        self._asked: dict[int, _Request] = {}
+        self._answers: dict[int, Updates | Exception] = {}
+
+    def train(self, member: int, request: _Request) -> Updates:
+        with self._turn:
+            self._asked[member] = request
+            self._train_if_all_have_asked()
+            self._turn.wait_for(lambda: member in self._answers)
+            answer = self._answers.pop(member)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def leave(self, member: int) -> None:
+        with self._turn:
+            self._present.discard(member)
+            self._train_if_all_have_asked()
+
+    def alone(self, work: Callable[[], T]) -> T:
+        """`work` on the engine while nobody trains."""
+        with self._turn:
+            return work()
+
+    def _train_if_all_have_asked(self) -> None:
+        if not self._asked or set(self._asked) != self._present:
+            return
+        try:
+            self._answers.update(self._train(dict(sorted(self._asked.items()))))
+        except Exception as error:  # everybody was waiting for it, so everybody is told
+            self._answers.update(dict.fromkeys(self._asked, error))
+        self._asked = {}
+        self._turn.notify_all()
+
+    def _train(self, requests: dict[int, _Request]) -> dict[int, Updates]:
+        asked = list(requests.values())
+        models = torch.cat([r.models for r in asked])
+        before = np.cumsum([0] + [len(r.models) for r in asked])  # models of the members before
+        which = np.concatenate([r.which + n for r, n in zip(asked, before, strict=False)])
+        clients = np.concatenate([r.clients + self.first[i] for i, r in requests.items()])
+        updates = self.engine.train_keyed(clients, models, which, torch.cat([r.keys for r in asked]))
+        return {i: self._share(updates, i) for i in requests}
+
+    def _share(self, u: Updates, member: int) -> Updates:
+        """The rows of one member, which stand together: requests were put end to end."""
+        low, high = self.first[member], self.first[member + 1]
+        mine = np.flatnonzero((u.clients >= low) & (u.clients < high))
+        at = slice(int(mine[0]), int(mine[-1]) + 1) if len(mine) else slice(0, 0)
+        sizes = u.sizes[at]
+        steps = int(self.engine.local.step_counts(sizes).max()) if len(sizes) else 0  # others may have made more
+        return Updates(u.clients[at] - low, u.models[at], u.losses[at, :steps], sizes, u.n_params)
+
+
+class Member:
+    """A `Simulator` to its run; its federation is a part of the pool's."""
+
+    def __init__(self, pool: Pool, number: int) -> None:
+        self.pool, self.number = pool, number
+
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+        ids = np.array(clients, np.int64)
+        keys = random.keys(torch.tensor(seed), torch.from_numpy(ids))
+        engine = self.pool.engine
+        return self.pool.train(self.number, _Request(ids, models.to(engine.device, engine.model.dtype), np.asarray(which), keys))
+
+    def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+        ids, first = np.asarray(clients, np.int64), self.pool.first[self.number]
+        s = self.pool.alone(lambda: self.pool.engine.evaluate(ids + first, models, which, split))
+        return Scores(ids, s.loss, s.correct, s.total)
+
+    def leave(self) -> None:
+        self.pool.leave(self.number)
+
+    @property
+    def model(self) -> FlatModel:
+        return self.pool.engine.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.pool.engine.device
+
+    def choices(self) -> dict[str, object]:
+        return self.pool.engine.choices()

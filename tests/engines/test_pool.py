@@ -1,0 +1,121 @@
+"""Runs in step on one engine: each ends as it would have alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.fedavg import FedAvg
+from fedgwc.commands import compare
+from fedgwc.data import digits
+from fedgwc.data.build import Group
+from fedgwc.data.union import union
+from fedgwc.engines.pool import Pool
+from fedgwc.engines.simulate import Simulator
+from fedgwc.errors import InputError
+from fedgwc.record import RunFolder
+from fedgwc.runner import run, run_together
+
+
+def test_union_numbers_clients_end_to_end_and_keeps_equal_data_once() -> None:
+    a, b = digits(seed=0, train_size=6), digits(seed=1, train_size=6, groups=(Group(30),))
+    both = union([a, b])
+    assert both.n_clients == 130
+    twice = union([b, b])
+    assert len(twice.x) == len(b.x)  # one copy
+    assert len(both.x) == len(a.x) + len(b.x)  # labels differ: a has shifted ones
+    for k in (0, 29):
+        assert torch.equal(both.x[both.train[100 + k]], b.x[b.train[k]])
+        assert torch.equal(both.y[both.test[100 + k]], b.y[b.test[k]])
+    with pytest.raises(InputError, match="one kind"):
+        union([a, replace(a, n_classes=11)])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_run_ends_as_it_would_have_alone(small, tmp_path, dtype) -> None:
+    tolerance = {"float64": 1e-9, "float32": 1e-4}[dtype]
+    engine = {"dtype": dtype, "how": "stacked"}
+    fedgwc = {"visits": 1, "min_size": 2, "rate": 0.5}  # so that it splits
+    jobs = {
+        "fedavg": small("fedavg", engine=engine),
+        "other seed": small("fedavg", engine=engine, seed=3),
+        "shorter": small("fedavg", engine=engine, rounds=5, seed=4),
+        "fedgwc": small("fedgwc", engine=engine, algorithm={"name": "fedgwc", **fedgwc}, rounds=12),
+        "ifca": small("ifca", engine=engine),
+    }
+    together = run_together([(job, tmp_path / "together" / name) for name, job in jobs.items()])
+    for (name, job), result in zip(jobs.items(), together, strict=True):
+        alone = run(job, tmp_path / "alone" / name)
+        assert result.finished
+        assert len(result.metrics) == len(alone.metrics)
+        torch.testing.assert_close(result.clustering.models, alone.clustering.models, rtol=tolerance, atol=tolerance)
+        np.testing.assert_array_equal(result.clustering.labels, alone.clustering.labels)
+        a, b = (RunFolder(r.folder).trace() for r in (result, alone))
+        np.testing.assert_array_equal(a["ids"], b["ids"])
+        np.testing.assert_allclose(a["L"], b["L"], rtol=tolerance, atol=tolerance)
+    assert len(together[3].clustering.models) > 1
+
+
+def test_interrupted_together_resumed_together(small, tmp_path) -> None:
+    jobs = [(small(seed=s, rounds=6), tmp_path / "whole" / str(s)) for s in range(3)]
+    whole = run_together(jobs)
+    half = [(small(seed=s, rounds=3), tmp_path / "parts" / str(s)) for s in range(3)]
+    run_together(half)
+    rest = run_together([(job, path) for (job, _), (_, path) in zip(jobs, half, strict=True)])
+    for a, b in zip(whole, rest, strict=True):
+        assert torch.equal(a.clustering.models, b.clustering.models)
+        assert [m["accuracy"] for m in a.metrics][-1] == [m["accuracy"] for m in b.metrics][-1]
+
+
+@dataclass(frozen=True)
+class Faulty(FedAvg):
+    def round(self, state, engine, rng):
+        if rng.round == 2:
+            raise RuntimeError("broken in round 2")
+        return super().round(state, engine, rng)
+
+
+def test_one_run_that_fails_does_not_stop_the_others(small, tmp_path) -> None:
+    good, bad = small(seed=0), replace(small(seed=1), algorithm=Faulty())
+    with pytest.raises(RuntimeError, match="round 2"):
+        run_together([(bad, tmp_path / "bad"), (good, tmp_path / "good")])
+    assert RunFolder(tmp_path / "good").metrics()[-1]["round"] == good.rounds
+
+
+def test_an_engine_that_fails_tells_everybody(small) -> None:
+    jobs = [small(seed=0), small(seed=1)]
+    federations = [job.federation() for job in jobs]
+
+    class Broken(Simulator):
+        def train_keyed(self, *arguments):
+            raise RuntimeError("no memory left")
+
+    pool = Pool(federations, lambda f: Broken(f, jobs[0].module(f), jobs[0].local))
+    pool.members[1].leave()
+    with pytest.raises(RuntimeError, match="no memory left"):
+        pool.members[0].train(np.arange(3), torch.zeros(1, pool.engine.model.size), np.zeros(3, np.int64), 0)
+
+
+def test_what_cannot_run_together_is_refused(small, tmp_path) -> None:
+    with pytest.raises(InputError, match="the same model"):
+        run_together([(small(), tmp_path / "a"), (small(local={"lr": 0.2}), tmp_path / "b")])
+    assert not (tmp_path / "a").exists()
+
+
+def test_compare_on_a_gpu_runs_in_step(tmp_path, monkeypatch) -> None:
+    """The GPU's way of comparing, on the CPU: the same table as one by one."""
+    quick = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
+    names = [n for n in ALGORITHMS if n in ("fedavg", "fedprox", "fedgwc")]
+    compare.compare_command("digits", names, 2, quick, tmp_path / "alone", jobs=1)
+    monkeypatch.setattr(compare, "device_of", lambda settings: torch.device("cuda"))
+    compare.compare_command("digits", names, 2, quick, tmp_path / "step")
+    for name in names:
+        files = [tmp_path / how / f"{name}-seed1" / "metrics.jsonl" for how in ("alone", "step")]
+        rows = [json.loads(f.read_text().splitlines()[-1]) for f in files]
+        assert rows[0]["accuracy"] == pytest.approx(rows[1]["accuracy"], abs=0.01)
+        assert rows[0]["client_updates"] == rows[1]["client_updates"]
