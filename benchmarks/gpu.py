@@ -12,15 +12,19 @@ import cProfile
 import json
 import pstats
 import statistics
+import threading
 import time
 
 import numpy as np
 import torch
+from torch import nn
 
 from benchmarks.made import cifar_like
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core import Rng
+from fedgwc.data import Federation
 from fedgwc.engines.meter import Meter
+from fedgwc.engines.pool import Member, Pool
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulate import Simulator
 from fedgwc.local import LocalTraining
@@ -44,7 +48,33 @@ def rounds_per_second(engine: Simulator, name: str, rounds: int) -> dict[str, fl
     return {"median": statistics.median(times), "mean": statistics.mean(times), "worst": max(times)}
 
 
-def agreement(federation, module) -> dict[str, float]:
+def together(federation: Federation, module: nn.Module, runs: int, rounds: int) -> float:
+    """Milliseconds per round of `runs` FedAvg runs in step, all of them together."""
+    pool = Pool([federation] * runs, lambda f: Simulator(f, module, LOCAL, EngineSettings(device="cuda")))
+    began = 0.0
+
+    def go(member: Member, seed: int) -> None:
+        nonlocal began
+        algorithm, meter = ALGORITHMS["fedavg"], Meter(member)
+        state = algorithm.init(member.model.vector(), federation.n_clients)
+        for t in range(1, rounds + 11):
+            if t == 11 and seed == 0:
+                torch.cuda.synchronize()
+                began = time.perf_counter()
+            state = algorithm.round(state, meter, Rng(seed, t))
+            meter.clear()
+        member.leave()
+
+    threads = [threading.Thread(target=go, args=(m, i)) for i, m in enumerate(pool.members)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - began) / rounds
+
+
+def agreement(federation: Federation, module: nn.Module) -> dict[str, float]:
     """Largest difference of one cohort's models from the plain CPU loop, per way of running."""
     local = LocalTraining(steps=3, batch=64, lr=0.01, weight_decay=4e-4)
     clients, zeros = np.arange(0, 30, 10), np.zeros(3, np.int64)
@@ -90,6 +120,10 @@ def main() -> None:
     torch.manual_seed(0)
     module = MODELS["cnn"](federation.shape, federation.n_classes)
     print(torch.cuda.get_device_name(), torch.__version__)
+    one = together(federation, module, 1, arguments.rounds)
+    for runs in (1, 3, 4, 8, 12):
+        ms = together(federation, module, runs, arguments.rounds)
+        print(f"{runs} runs in step: {ms:.2f} ms a round, {ms / one:.2f} times one run, {ms / runs:.2f} ms per run", flush=True)
     print("agreement", json.dumps(agreement(federation, module), indent=1))
     for precision in ("tf32", "bf16", "float32"):
         engine = Simulator(federation, module, LOCAL, EngineSettings(device="cuda", precision=precision))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from fedgwc.models import MODELS
 from fedgwc.settings import call, check_keys, convert, drop_path, lookup, override, parse_assignment, plain, set_path
 
 DEFAULT_RECIPE = "digits"
+_PYTORCHS_GENERATOR = threading.Lock()  # layers initialise themselves from the process's one generator, and runs may be threads
 TABLES = ("data", "model", "local", "algorithm", "engine", "evaluate")
 
 
@@ -78,7 +80,7 @@ class Experiment:
         """The network, freshly initialised; `start` numbers independent initialisations of one seed."""
         settings = dict(self.tables["model"])
         build = lookup(MODELS, settings.pop("name", None), "model")
-        with torch.random.fork_rng():
+        with _PYTORCHS_GENERATOR, torch.random.fork_rng():
             torch.manual_seed(self.seed * 1000 + start)
             return call(build, settings, "model", shape=federation.shape, n_classes=federation.n_classes)
 

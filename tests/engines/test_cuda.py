@@ -14,6 +14,7 @@ from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulate import Simulator
 from fedgwc.local import LocalTraining
 from fedgwc.models import cnn
+from fedgwc.runner import run, run_together
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -92,3 +93,12 @@ def test_the_same_round_gives_the_same_bits(name: str, small) -> None:
             state = job.algorithm.round(state, engine, Rng(0, number))
         ends.append(job.algorithm.clustering(state).models.cpu())
     assert torch.equal(ends[0], ends[1])
+
+
+def test_runs_in_step_end_as_alone(small, tmp_path) -> None:
+    engine = {"device": "cuda", "dtype": "float64"}
+    jobs = [small(name, engine=engine, seed=seed) for name, seed in (("fedavg", 0), ("fedavg", 1), ("fedgwc", 2))]
+    together = run_together([(job, tmp_path / f"together{i}") for i, job in enumerate(jobs)])
+    for i, (job, result) in enumerate(zip(jobs, together, strict=True)):
+        alone = run(job, tmp_path / f"alone{i}")
+        torch.testing.assert_close(result.clustering.models, alone.clustering.models, rtol=1e-9, atol=1e-12)

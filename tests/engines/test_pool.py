@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedgwc.data.union import union
 from fedgwc.engines.pool import Pool
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
+from fedgwc.local import FlatModel
 from fedgwc.record import RunFolder
 from fedgwc.runner import run, run_together
 
@@ -39,7 +41,7 @@ def test_union_numbers_clients_end_to_end_and_keeps_equal_data_once() -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_run_ends_as_it_would_have_alone(small, tmp_path, dtype) -> None:
     tolerance = {"float64": 1e-9, "float32": 1e-4}[dtype]
-    engine = {"dtype": dtype, "how": "stacked"}
+    engine = {"dtype": dtype, "how": "stacked", "device": "cpu"}
     fedgwc = {"visits": 1, "min_size": 2, "rate": 0.5}  # so that it splits
     jobs = {
         "fedavg": small("fedavg", engine=engine),
@@ -70,6 +72,16 @@ def test_interrupted_together_resumed_together(small, tmp_path) -> None:
     for a, b in zip(whole, rest, strict=True):
         assert torch.equal(a.clustering.models, b.clustering.models)
         assert [m["accuracy"] for m in a.metrics][-1] == [m["accuracy"] for m in b.metrics][-1]
+
+
+def test_models_built_in_threads_are_those_of_their_seeds(small) -> None:
+    jobs = [small(seed=s, model={"hidden": [400, 400]}) for s in range(8)]
+    federation = jobs[0].federation()
+    vectors = [FlatModel(job.module(federation)).vector() for job in jobs]
+    with ThreadPoolExecutor(8) as pool:
+        modules = list(pool.map(lambda job: job.module(federation), jobs * 4))
+    for module, vector in zip(modules, vectors * 4, strict=True):
+        assert torch.equal(FlatModel(module).vector(), vector)
 
 
 @dataclass(frozen=True)
