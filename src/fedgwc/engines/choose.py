@@ -41,6 +41,14 @@ def choose(settings: EngineSettings, traits: Traits, device: torch.device) -> tu
     return how, threads, workers
 
 
+def most_stacked(size: int, device: torch.device) -> int:
+    """Clients stacked at once, so that one copy of their models is at most 2^26 floats on a CPU and 2^30 on a GPU.
+
+    A step holds about six: the models sent, the present and the next ones, and their gradients, in parts and as a whole.
+    """
+    return max(1, (1 << (30 if device.type == "cuda" else 26)) // size)
+
+
 def _how(settings: EngineSettings, traits: Traits, device: torch.device) -> How:
     if traits.dropout and not settings.stack_random and settings.how in ("auto", "stacked"):
         if settings.how == "stacked":
