@@ -42,11 +42,12 @@ def choose(settings: EngineSettings, traits: Traits, device: torch.device) -> tu
 
 
 def most_stacked(size: int, device: torch.device) -> int:
-    """Clients stacked at once, so that one copy of their models is at most 2^26 floats on a CPU and 2^30 on a GPU.
+    """Clients of `size` floats stacked at once.
 
-    A step holds about six: the models sent, the present and the next ones, and their gradients, in parts and as a whole.
+    A step holds about six copies of their models: sent, present and next ones, gradients in parts and as a whole. On a CPU
+    they should stay in its cache (measured in docs/speed.md), on a GPU in its memory.
     """
-    return max(1, (1 << (30 if device.type == "cuda" else 26)) // size)
+    return max(1, (1 << (30 if device.type == "cuda" else 20)) // size)
 
 
 def _how(settings: EngineSettings, traits: Traits, device: torch.device) -> How:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from fedgwc.engines.recorded import Recorded
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import StackedStep
-from fedgwc.engines.workers import Workers
+from fedgwc.engines.workers import Job, Workers
 from fedgwc.local import FlatModel, LocalTraining, Step, sgd_step
 
 log = logging.getLogger("fedgwc")
@@ -104,16 +104,18 @@ class OneByOne:
 
     def __call__(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
         """ids, keys and which [n], models [M, D] -> theta [n, D] and, on the CPU, losses [n, S]."""
+        work = list(zip(ids.tolist(), keys.tolist(), which.tolist(), strict=True))
+        # Workers are started before there is anything large here that they would inherit.
+        results = self._workers(work, models) if self._workers is not None else self._in_turn(work, models)
         theta = models.new_full((len(ids), models.shape[1]), torch.nan)
         losses = torch.full((len(ids), bounds.steps), torch.nan, dtype=models.dtype)
-        work = list(zip(ids.tolist(), keys.tolist(), which.tolist(), strict=True))
-        if self._workers is not None:
-            results = self._workers(work, models)
-        else:
-            results = ((i, *self._single(client, key, models[m])) for i, (client, key, m) in enumerate(work))
         for i, model, loss in results:
             theta[i], losses[i, : len(loss)] = model, loss.cpu()
         return theta, losses
+
+    def _in_turn(self, work: list[Job], models: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        for i, (client, key, model) in enumerate(work):
+            yield i, *self._single(client, key, models[model])
 
     def _single(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
         """start [D] -> theta [D], losses [S]; NaN if the model cannot learn from what the client has."""

@@ -35,6 +35,9 @@ class Workers:
         """(position in `work`, model, losses) as they come; a client whose worker died has NaN. Take each before the next."""
         if self._owner != os.getpid():  # the first call, or a fork of the process that had workers
             self._start_all()
+        return self._results(work, models)
+
+    def _results(self, work: list[Job], models: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         waiting = list(range(len(work)))[::-1]
         busy: dict[Connection, tuple[int, int]] = {}  # pipe -> (worker, position)
 
