@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from fedgwc import interactions
 from fedgwc.errors import InputError
 from fedgwc.interactions import affinity, fedgw_cluster, gaussian_rewards, update_interactions
 from fedgwc.metrics import adjusted_rand_index
+from fedgwc.spectral import embedding
 
 LOSSES = arrays(
     np.float64, st.tuples(st.integers(3, 12), st.integers(1, 8)), elements=st.floats(0, 10).map(lambda x: round(x, 3))
@@ -192,6 +194,18 @@ def test_affinity_equals_the_loop(K: int) -> None:
     np.testing.assert_allclose(affinity(P, 0.7, scaled=True), affinity_loop(scaled, 0.7), atol=1e-12)
 
 
+@pytest.mark.parametrize("options", [{}, {"features": "columns"}, {"scaled": True}], ids=["rows", "columns", "scaled"])
+def test_a_large_affinity_is_the_same_in_blocks_of_float32(options: dict[str, object], monkeypatch) -> None:
+    P = random_matrix(31)
+    whole = affinity(P, 0.3, **options)  # type: ignore[arg-type]
+    monkeypatch.setattr(interactions, "LARGE", 30)
+    monkeypatch.setattr(interactions, "BLOCK", 8)
+    blocks = affinity(P, 0.3, **options)  # type: ignore[arg-type]
+    assert (whole.dtype, blocks.dtype) == (np.float64, np.float32)
+    np.testing.assert_allclose(blocks, whole, rtol=1e-5)
+    np.testing.assert_array_equal(blocks, blocks.T)
+
+
 @given(arrays(np.float64, st.integers(2, 10).map(lambda k: (k, k)), elements=st.floats(0, 1)), st.floats(1e-3, 100))
 @settings(max_examples=100, deadline=None)
 def test_affinity_is_symmetric_in_zero_one_with_diagonal_one(P: np.ndarray, beta: float) -> None:
@@ -295,7 +309,16 @@ def test_disconnected_and_isolated_clients_do_no_harm() -> None:
     assert np.isfinite(list(scores.values())).all() or not labels.any()
 
 
-def test_truncated_and_dense_eigenvectors_agree() -> None:
+@pytest.mark.parametrize("large", [1000, 100], ids=["float64", "float32"])
+def test_truncated_and_dense_eigenvectors_agree(large: int, monkeypatch) -> None:
+    monkeypatch.setattr(interactions, "LARGE", large)
     P, truth = two_groups((300, 150, 60), noise=0.05)
     labels, _ = fedgw_cluster(P, 0.5, score="embedding", assign="cluster_qr")
     assert adjusted_rand_index(truth, labels) == 1.0
+
+
+def test_an_embedding_leaves_the_affinity_as_it_was() -> None:
+    W = affinity(random_matrix(9), 0.5)
+    before = W.copy()
+    embedding(W, 2)
+    np.testing.assert_array_equal(W, before)

@@ -17,7 +17,9 @@ from fedgwc.spectral import Assign, assign_labels, davies_bouldin, embedding
 Features = Literal["rows", "columns"]
 Score = Literal["affinity", "embedding"]
 
-FLAT = 1e-9  # affinities that differ by less hold no structure, only rounding
+LARGE = 4096  # clients; up to so many the affinity is computed in float64, above in float32
+BLOCK = 2048  # rows of a large affinity made at once
+FLAT = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-5}  # affinities that differ by less hold no structure, only rounding
 
 
 def gaussian_rewards(
@@ -168,12 +170,14 @@ def _alpha(alpha: float | ArrayLike, shape: tuple[int, ...]) -> Floats:
     return a
 
 
-def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: bool = False) -> Floats:
+def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: bool = False) -> NDArray[Any]:
     """Eq. 4: W_kj = exp(-beta |v_k - v_j|^2) over unbiased perception vectors (UPV). P [K, K] -> W [K, K], diagonal 1.
 
     The UPV of client k towards j is row k of P without the entries k and j. All pairs come from one matrix product: the
     squared distance of whole rows less the two entries that a pair leaves out. `features="columns"` takes columns instead
     of rows and `scaled` first brings P to [0, 1] by its extremes, both as in the authors' release.
+
+    Of more than `LARGE` clients W is float32, made block by block, so that P and W are all that memory must hold.
 
     >>> P = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     >>> affinity(P, beta=1.0).round(3).tolist()
@@ -183,32 +187,39 @@ def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: 
         raise InputError(f"beta must be positive and finite, got {beta}; it is the spread of the RBF kernel")
     V = _square(P)
     if scaled and np.ptp(V) > 0:
-        V = (V - V.min()) / np.ptp(V)
+        beta = beta / float(np.ptp(V)) ** 2  # distances feel only the scale
     if features == "columns":
         V = V.T
-    squared = _squared_distances(V)
-    own = np.diag(V)
-    squared -= (own[:, None] - V.T) ** 2  # entry k: (P_kk - P_jk)^2
-    squared -= (V - own) ** 2  # entry j: (P_kj - P_jj)^2
-    W: Floats = np.exp(-beta * np.maximum(squared, 0.0))
+    K, own, centre = len(V), np.diag(V), V.mean(0, dtype=np.float64).astype(V.dtype)
+    W = np.empty_like(V, order="C")
+    blocks = [slice(i, i + BLOCK) for i in range(0, K, BLOCK)] if K > LARGE else [slice(0, K)]
+    for i, k in enumerate(blocks):
+        left = V[k] - centre
+        for j in blocks[i:]:
+            right = left if j == k else V[j] - centre
+            squared = _squared_distances(left, right)
+            squared -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
+            squared -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
+            w = np.exp(-beta * np.maximum(squared, 0.0))
+            w = (w + w.T) / 2 if j == k else w
+            W[k, j], W[j, k] = w, w.T
     np.fill_diagonal(W, 1.0)
-    return (W + W.T) / 2
+    return W
 
 
-def _square(P: ArrayLike) -> Floats:
-    V = np.asarray(P, np.float64)
+def _square(P: ArrayLike) -> NDArray[Any]:
+    V = np.asarray(P)
     if V.ndim != 2 or V.shape[0] != V.shape[1] or not len(V):
         raise InputError(f"P must be square, one row and column per client, got shape {V.shape}")
-    if not np.isfinite(V).all():
+    V = V.astype(np.float64 if len(V) <= LARGE else np.float32, copy=False)
+    if not np.isfinite([V.min(), V.max()]).all():
         raise InputError("P holds NaN or infinite values; an interaction matrix has entries in [0, 1]")
     return V
 
 
-def _squared_distances(V: Floats) -> Floats:
-    """[K, K] between rows. Centring first keeps the difference of large equal numbers from losing digits."""
-    V = V - V.mean(0)
-    norms = (V**2).sum(1)
-    squared: Floats = norms[:, None] + norms - 2 * (V @ V.T)
+def _squared_distances(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
+    """[a, b] between rows, which come centred: that keeps the difference of large equal numbers from losing digits."""
+    squared: NDArray[Any] = (A**2).sum(1)[:, None] + (B**2).sum(1) - 2 * (A @ B.T)
     return squared
 
 
@@ -247,6 +258,7 @@ def fedgw_cluster(
     return (candidates[min(good, key=lambda n: scores[n])] if good else none), scores
 
 
-def _is_flat(W: Floats) -> bool:
-    off = W[~np.eye(len(W), dtype=bool)]
-    return bool(np.ptp(off) <= FLAT)
+def _is_flat(W: NDArray[Any]) -> bool:
+    K = len(W)
+    off = W.reshape(-1)[1:].reshape(K - 1, K + 1)[:, :-1]  # all but the diagonal, without a copy
+    return bool(np.ptp(off) <= FLAT[W.dtype])

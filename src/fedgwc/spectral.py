@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg
-from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from fedgwc.core import Floats, Ids
 
@@ -14,23 +15,27 @@ Assign = Literal["kmeans", "cluster_qr"]
 DENSE_EIGEN = 400  # above this many clients only the few eigenvectors needed are computed
 
 
-def embedding(W: Floats, n: int) -> Floats:
+def embedding(W: NDArray[Any], n: int) -> Floats:
     """[K, n]: the leading eigenvectors of D^-1/2 W D^-1/2 with a zero diagonal (Ng, Jordan and Weiss, 2001)."""
-    A = W.copy()
-    np.fill_diagonal(A, 0.0)
-    degree = A.sum(1)
-    root = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1.0)), 0.0)
-    A *= root[:, None]
-    A *= root
-    K = len(A)
+    diagonal = np.diag(W).copy()
+    np.fill_diagonal(W, 0.0)  # put back below: of many clients there is no room for a second W
+    try:
+        return _leading_eigenvectors(W, n)
+    finally:
+        np.fill_diagonal(W, diagonal)
+
+
+def _leading_eigenvectors(A: NDArray[Any], n: int) -> Floats:
+    K, degree = len(A), A.sum(1, dtype=np.float64)
+    root = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1.0)), 0.0).astype(A.dtype)
     if K > DENSE_EIGEN:
+        normalised = LinearOperator((K, K), lambda x: root * (A @ (root * x.reshape(-1))), dtype=A.dtype)
+        start = np.cos(np.arange(K)).astype(A.dtype)  # fixed, so that the result is reproducible
         try:
-            # A fixed start makes the result reproducible.
-            vectors: Floats = eigsh(A, n, which="LA", v0=np.cos(np.arange(K)), ncv=max(4 * n, 40))[1][:, ::-1]
-            return vectors
+            return np.asarray(eigsh(normalised, n, which="LA", v0=start, ncv=max(4 * n, 40))[1][:, ::-1], np.float64)
         except ArpackNoConvergence:
             pass
-    return np.asarray(linalg.eigh(A, subset_by_index=[K - n, K - 1])[1][:, ::-1], np.float64)
+    return np.asarray(linalg.eigh(root[:, None] * A * root, subset_by_index=[K - n, K - 1])[1][:, ::-1], np.float64)
 
 
 def assign_labels(U: Floats, how: Assign, seed: int) -> Ids:

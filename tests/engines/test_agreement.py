@@ -11,6 +11,7 @@ from torch import nn
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core import Rng
+from fedgwc.engines import recorded
 from fedgwc.engines.simulate import EngineSettings, Simulator
 from fedgwc.local import LocalTraining
 
@@ -19,7 +20,8 @@ TOLERANCE = {"float64": {"rtol": 1e-9, "atol": 1e-12}, "float32": {"rtol": 1e-4,
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_stacked_equals_one_by_one(name: str, dtype: str, small) -> None:
+def test_stacked_equals_one_by_one(name: str, dtype: str, small, monkeypatch) -> None:
+    monkeypatch.setattr(recorded, "AFTER", 1)  # the second round of a shape on is a recording
     job = small(name, local={"momentum": 0.5, "weight_decay": 1e-3})
     federation = job.federation()
     module = job.module(federation)
@@ -63,6 +65,34 @@ def test_uneven_clients(small) -> None:
     _, (a, b) = both_ways(job, job.module(job.federation()), LocalTraining(epochs=2, batch=6, lr=0.1))
     assert_same(a, b)
     assert a.losses.isnan().any()  # the small ones made fewer steps
+
+
+def test_a_recorded_round_serves_other_cohorts(small, monkeypatch) -> None:
+    """Also those whose clients are larger or smaller, and it draws anew for every seed."""
+    job = uneven(small)
+    federation = job.federation()
+    module = job.module(federation)
+    stacked, single = (
+        Simulator(federation, module, LocalTraining(steps=3, batch=6, lr=0.1), EngineSettings(how=h, dtype="float64"))  # type: ignore[arg-type]
+        for h in ("stacked", "one-by-one")
+    )
+    monkeypatch.setattr(recorded, "AFTER", 1)
+    monkeypatch.setattr(torch.jit, "trace", traced := Counting(torch.jit.trace))
+    start, zeros = stacked.model.vector()[None], np.zeros(5, np.int64)
+    for seed in range(6):
+        clients = np.random.default_rng(seed).choice(20, 5, replace=False)
+        assert_same(stacked.train(clients, start, zeros, seed), single.train(clients, start, zeros, seed))
+    assert "program" in traced.names
+    assert len(traced.names) <= 4  # the step, and the round in at most three shapes
+
+
+class Counting:
+    def __init__(self, function) -> None:
+        self.function, self.names = function, []
+
+    def __call__(self, given, *args, **settings):
+        self.names.append(given.__name__)
+        return self.function(given, *args, **settings)
 
 
 def test_chunks_change_nothing(small) -> None:

@@ -41,6 +41,15 @@ def choose(settings: EngineSettings, traits: Traits, device: torch.device) -> tu
     return how, threads, workers
 
 
+def most_stacked(size: int, device: torch.device) -> int:
+    """Clients of `size` floats stacked at once.
+
+    A step holds about six copies of their models: sent, present and next ones, gradients in parts and as a whole. On a CPU
+    they should stay in its cache (measured in docs/speed.md), on a GPU in its memory.
+    """
+    return max(1, (1 << (30 if device.type == "cuda" else 20)) // size)
+
+
 def _how(settings: EngineSettings, traits: Traits, device: torch.device) -> How:
     if traits.dropout and not settings.stack_random and settings.how in ("auto", "stacked"):
         if settings.how == "stacked":

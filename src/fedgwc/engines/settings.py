@@ -26,7 +26,7 @@ class EngineSettings:
     precision: Literal["float32", "tf32", "bf16"] = "tf32"  # of products on CUDA; a CPU always computes in full
     threads: int = 0  # of PyTorch while clients train; 0: one for stacked small models and for workers, else every core
     workers: int = 0  # processes of how="workers"; 0: one per core
-    chunk: int = 0  # most clients stacked at once, to bound the memory of activations; 0: all
+    chunk: int = 0  # most clients stacked at once, to bound memory; 0: by the size of the model, which for small ones is all
     stack_random: bool = False  # stack models with Dropout too; their random draws then depend on the company
     deterministic: bool = False  # on CUDA: only kernels that give the same bits every time
     graphs: bool = True  # on CUDA: record a cohort's whole training once and replay it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from fedgwc import random
 from fedgwc.core import Ids, Scores, Split, Updates
 from fedgwc.data.federation import Federation
-from fedgwc.engines.choose import Traits, choose, traits_of
+from fedgwc.engines.choose import Traits, choose, most_stacked, traits_of
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
 from fedgwc.engines.train import Bounds, OneByOne, Stacked
-from fedgwc.local import FlatModel, LocalTraining, bounds_of
+from fedgwc.local import FlatModel, LocalTraining
 
 __all__ = ["EngineSettings", "Simulator"]
 log = logging.getLogger("fedgwc")
@@ -42,8 +42,12 @@ class Simulator:
         self.model = FlatModel(module, DTYPES[self.settings.dtype], self.device)
         self.traits: Traits = traits_of(module)
         self.how, self.threads, self.workers = choose(self.settings, self.traits, self.device)
+        self.chunk = self.settings.chunk or most_stacked(self.model.size, self.device)
         self.samples = Samples(federation, self.device, self.model.dtype)
         self.sizes = torch.from_numpy(federation.train.sizes)
+        self._widths = self.local.batch_sizes(self.sizes).numpy()
+        self._steps = self.local.step_counts(self.sizes).numpy()
+        self._bounds_of_all = self._exact_bounds(np.arange(federation.n_clients))
         self._one_by_one = OneByOne(self.model, self.local, self.samples, self.traits, self.workers)
         self._stacked = Stacked(self.model, self.local, self.samples, self.settings, self.traits)
 
@@ -63,59 +67,67 @@ class Simulator:
             return self._train(np.array(clients, np.int64), models, np.array(which, np.int64), keys)
 
     def _train(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Updates:
-        start = models.to(self.device, self.model.dtype)[torch.from_numpy(which).to(self.device)]  # [n, D]
-        ids = torch.from_numpy(clients)
-        sizes = self.sizes[ids]
-        steps = self.local.step_counts(sizes)
+        models = models.to(self.device, self.model.dtype)
+        ids, origin = torch.from_numpy(clients), torch.from_numpy(which)
         self.model.module.train()
-        parts = list(self._parts(self.local.batch_sizes(sizes)))
+        parts = self._parts(clients)
         if len(parts) == 1:
-            theta, losses, total = self._train_part(ids, keys, start, self._bounds(sizes))
-        else:
-            theta, total = torch.empty_like(start), torch.empty(len(ids), dtype=start.dtype)
-            losses = torch.full((len(ids), int(steps.max()) if len(ids) else 0), torch.nan, dtype=start.dtype)
-            for part in parts:
-                bounds, at = self._bounds(sizes[part]), part.to(self.device)
-                theta[at], losses[part, : bounds.steps], total[part] = self._train_part(ids[part], keys[part], start[at], bounds)
-        ok = self._healthy(total, losses, steps)
-        return Updates(clients, theta, losses, sizes, self.model.n_params).rows(ok)
+            theta, losses, total = self._train_part(ids, keys, models, origin, self._bounds(clients))
+        else:  # written part by part into one tensor: a cohort of large models must not be held twice
+            theta, total = models.new_empty(len(ids), models.shape[1]), torch.empty(len(ids), dtype=models.dtype)
+            losses = torch.full((len(ids), self._steps[clients].max(initial=0)), torch.nan, dtype=models.dtype)
+            for rows in parts:
+                bounds, part = self._bounds(clients[rows]), torch.from_numpy(rows)
+                done = self._train_part(ids[part], keys[part], models, origin[part], bounds)
+                theta[part.to(self.device)], losses[part, : bounds.steps], total[part] = done
+        ok = self._healthy(total, losses, self._steps[clients])
+        return Updates(clients, theta, losses, self.sizes[ids], self.model.n_params).rows(ok)
 
-    def _parts(self, widths: Tensor) -> Iterator[Tensor]:
+    def _parts(self, clients: Ids) -> list[Ids]:
         """Rows that run together."""
+        rows = np.arange(len(clients))
+        if self.how != "stacked":
+            return [rows] if len(rows) else []
         # Padding must not enter BatchNorm's statistics: only clients with equally large batches are stacked.
-        kinds = sorted(set(widths.tolist())) if self.traits.batch_norm and self.how == "stacked" else [None]
-        for kind in kinds:
-            rows = torch.arange(len(widths)) if kind is None else (widths == kind).nonzero()[:, 0]
-            if len(rows):
-                yield from rows.split(self.settings.chunk or len(rows))
+        widths = self._widths[clients] if self.traits.batch_norm else np.zeros_like(rows)
+        alike = [rows[widths == width] for width in np.unique(widths)]
+        return [part[i : i + self.chunk] for part in alike for i in range(0, len(part), self.chunk)]
 
-    def _bounds(self, sizes: Tensor) -> Bounds:
-        steps, epochs, longest = bounds_of(self.local, sizes)
-        widths, counts = self.local.batch_sizes(sizes), self.local.step_counts(sizes)
-        even = bool((widths == widths[0]).all() and (counts == counts[0]).all())
-        return Bounds(steps, epochs, longest, int(widths.max()), not even)
+    def _bounds(self, clients: Ids) -> Bounds:
+        """Programs are recorded by shape, so shapes are rounded up: a few of them serve all cohorts."""
+        exact, most = self._exact_bounds(clients), self._bounds_of_all
+        epochs, longest = (1 << (n - 1).bit_length() for n in (exact.epochs, exact.longest))
+        return replace(exact, epochs=min(epochs, most.epochs), longest=min(longest, most.longest), ragged=most.ragged)
 
-    def _train_part(self, ids: Tensor, keys: Tensor, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
-        """Some clients' whole local training: start [m, D] -> theta [m, D] and, on the CPU, losses [m, S], sums of theta [m]."""
+    def _exact_bounds(self, clients: Ids) -> Bounds:
+        sizes, widths, steps = self.federation.train.sizes[clients], self._widths[clients], self._steps[clients]
+        n_steps, width = int(steps.max()), int(widths.max())
+        even = widths.min() == width and steps.min() == n_steps
+        return Bounds(n_steps, -(-n_steps // int((sizes // widths).min())), int(sizes.max()), width, not even)
+
+    def _train_part(
+        self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Some clients' whole local training: theta [m, D] and, on the CPU, losses [m, S] and sums of theta [m]."""
         if self.how == "stacked" and not (self.traits.batch_norm and bounds.width == 1):
             try:
-                return self._stacked(ids, keys, start, bounds)
+                return self._stacked(ids, keys, models[which.to(self.device)], bounds)
             except (RuntimeError, NotImplementedError, ValueError) as error:
                 if isinstance(error, torch.cuda.OutOfMemoryError):
                     raise
                 log.warning("this model cannot be stacked, so clients run one by one (%s)", str(error).splitlines()[0])
                 self.how = "one-by-one"
-        theta, losses = self._one_by_one(ids, keys, start, bounds)
+        theta, losses = self._one_by_one(ids, keys, models, which, bounds)
         return theta, losses, theta.sum(1).cpu()
 
-    def _healthy(self, total: Tensor, losses: Tensor, steps: Tensor) -> Ids:
+    def _healthy(self, total: Tensor, losses: Tensor, steps: Ids) -> Ids:
         """Rows whose model and losses are finite; the others failed, and a failed client is a missing row.
 
         `total` is the sum of a model's entries: it is finite only if all of them are.
         """
-        missing = torch.arange(losses.shape[1]) >= steps[:, None]
-        ok = torch.isfinite(total) & (torch.isfinite(losses) | missing).all(1)
-        return ok.nonzero()[:, 0].numpy()
+        missing = np.arange(losses.shape[1]) >= steps[:, None]
+        ok = np.isfinite(total.numpy()) & (np.isfinite(losses.numpy()) | missing).all(1)
+        return np.flatnonzero(ok)
 
     # Evaluation
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -12,13 +12,15 @@ from torch import Tensor
 from fedgwc.engines import stacked_conv
 from fedgwc.engines.captured import Captured
 from fedgwc.engines.choose import Traits
+from fedgwc.engines.recorded import Recorded
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import StackedStep
-from fedgwc.engines.workers import Workers
+from fedgwc.engines.workers import Job, Workers
 from fedgwc.local import FlatModel, LocalTraining, Step, sgd_step
 
 log = logging.getLogger("fedgwc")
+FEW_STEPS = 16  # on a CPU, rounds of more steps are recorded step by step: the rest of the round no longer matters
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def run_steps(
 
 
 class Stacked:
-    """All clients in one vmap step; on CUDA the whole training of a cohort is one recorded graph."""
+    """All clients in one vmap step; the whole training of a cohort is one recorded program where that pays."""
 
     def __init__(
         self, model: FlatModel, local: LocalTraining, samples: Samples, settings: EngineSettings, traits: Traits
@@ -59,6 +61,8 @@ class Stacked:
         self._precision = "ieee" if settings.precision == "float32" else settings.precision
         self._own_kernels = cuda and model.dtype == torch.float32 and stacked_conv.available()
         self._captured = Captured() if cuda and settings.graphs else None
+        # Images that are read from a disk are not tensor operations.
+        self._recorded = None if cuda or not isinstance(samples.x, Tensor) else Recorded()
         self._steps = {ragged: self._stack(sgd_step(model, local, ragged)) for ragged in (False, True)}
 
     def _stack(self, step: Step) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
@@ -77,11 +81,13 @@ class Stacked:
 
         inputs = (torch.stack([ids, keys]).to(self.model.device), start)
         with torch.no_grad():
-            if self._captured is None:
-                theta, report = program(*inputs)
-            else:
+            if self._captured is not None:
                 theta, report = self._captured((len(ids), bounds), program, *inputs)
                 theta = theta.clone()  # the recording will write there again
+            elif self._recorded is not None and bounds.steps <= FEW_STEPS:
+                theta, report = self._recorded((len(ids), bounds), program, *inputs)
+            else:
+                theta, report = program(*inputs)
         read = report.cpu()
         return theta, read[:, :-1], read[:, -1]
 
@@ -96,15 +102,20 @@ class OneByOne:
         self._channels_last = traits.convolutional and model.device.type == "cpu"
         self._workers = Workers(workers, self._single, model) if workers else None
 
-    def __call__(self, ids: Tensor, keys: Tensor, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
-        if self._workers is not None:
-            results = self._workers(ids.tolist(), keys.tolist(), start)
-        else:
-            results = (self._single(int(k), int(key), row) for k, key, row in zip(ids, keys, start, strict=True))
-        theta, losses = torch.full_like(start, torch.nan), torch.full((len(ids), bounds.steps), torch.nan, dtype=start.dtype)
-        for i, (model, loss) in enumerate(results):
+    def __call__(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
+        """ids, keys and which [n], models [M, D] -> theta [n, D] and, on the CPU, losses [n, S]."""
+        work = list(zip(ids.tolist(), keys.tolist(), which.tolist(), strict=True))
+        # Workers are started before there is anything large here that they would inherit.
+        results = self._workers(work, models) if self._workers is not None else self._in_turn(work, models)
+        theta = models.new_full((len(ids), models.shape[1]), torch.nan)
+        losses = torch.full((len(ids), bounds.steps), torch.nan, dtype=models.dtype)
+        for i, model, loss in results:
             theta[i], losses[i, : len(loss)] = model, loss.cpu()
         return theta, losses
+
+    def _in_turn(self, work: list[Job], models: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        for i, (client, key, model) in enumerate(work):
+            yield i, *self._single(client, key, models[model])
 
     def _single(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
         """start [D] -> theta [D], losses [S]; NaN if the model cannot learn from what the client has."""

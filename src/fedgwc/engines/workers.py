@@ -19,6 +19,7 @@ from fedgwc.local import FlatModel
 
 log = logging.getLogger("fedgwc")
 Train = Callable[[int, int, Tensor], tuple[Tensor, Tensor]]
+Job = tuple[int, int, int]  # a client, its key, and the row of `models` it starts from
 
 
 class Workers:
@@ -30,46 +31,40 @@ class Workers:
         self._slots: list[Tensor] = []
         self._owner = 0
 
-    def __call__(self, clients: list[int], keys: list[int], start: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Results in the order of the clients; a client whose worker died has NaN."""
+    def __call__(self, work: list[Job], models: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(position in `work`, model, losses) as they come; a client whose worker died has NaN. Take each before the next."""
         if self._owner != os.getpid():  # the first call, or a fork of the process that had workers
             self._start_all()
-        results: dict[int, tuple[Tensor, Tensor]] = {}
-        waiting = list(range(len(clients)))[::-1]
+        return self._results(work, models)
+
+    def _results(self, work: list[Job], models: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        waiting = list(range(len(work)))[::-1]
         busy: dict[Connection, tuple[int, int]] = {}  # pipe -> (worker, position)
+
+        def give(worker: int) -> None:
+            if waiting:
+                position = waiting.pop()
+                client, key, model = work[position]
+                self._slots[worker].copy_(models[model])
+                self._pipes[worker].send((client, key))
+                busy[self._pipes[worker]] = (worker, position)
+
         for worker in range(self._n):
-            self._give(worker, waiting, busy, clients, keys, start)
+            give(worker)
         while busy:
             for pipe in wait(list(busy)):
                 assert isinstance(pipe, Connection)  # noqa: S101 (for the type checker)
                 worker, position = busy.pop(pipe)
-                results[position] = self._take(worker, pipe, start)
-                self._give(worker, waiting, busy, clients, keys, start)
-        return (results[i] for i in range(len(clients)))
+                yield position, *self._take(worker, pipe)
+                give(worker)
 
-    def _give(
-        self,
-        worker: int,
-        waiting: list[int],
-        busy: dict[Connection, tuple[int, int]],
-        clients: list[int],
-        keys: list[int],
-        start: Tensor,
-    ) -> None:
-        if waiting:
-            position = waiting.pop()
-            self._slots[worker].copy_(start[position])
-            self._pipes[worker].send((clients[position], keys[position]))
-            busy[self._pipes[worker]] = (worker, position)
-
-    def _take(self, worker: int, pipe: Connection, start: Tensor) -> tuple[Tensor, Tensor]:
+    def _take(self, worker: int, pipe: Connection) -> tuple[Tensor, Tensor]:
         try:
-            losses = torch.tensor(pipe.recv(), dtype=start.dtype)
+            return self._slots[worker], torch.tensor(pipe.recv(), dtype=self._model.dtype)
         except (EOFError, ConnectionResetError):
             log.warning("a worker process died; its client counts as failed, and another worker takes its place")
             self._pipes[worker], self._slots[worker] = self._start()
-            return torch.full((start.shape[1],), torch.nan, dtype=start.dtype), torch.full((1,), torch.nan, dtype=start.dtype)
-        return self._slots[worker].clone(), losses
+            return torch.full_like(self._slots[worker], torch.nan), torch.full((1,), torch.nan, dtype=self._model.dtype)
 
     def _start_all(self) -> None:
         started = [self._start() for _ in range(self._n)]

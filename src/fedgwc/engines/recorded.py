@@ -1,0 +1,51 @@
+"""Programs recorded for TorchScript's executor: what `captured` is for CUDA, on a CPU."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedgwc.engines.captured import Program
+
+AFTER = 20  # plain calls with one key before it is recorded, since recording takes as long as some hundred calls save; >= 1
+
+
+class Recorded:
+    """Runs `program(*inputs)`; one that keeps coming is recorded, per key. Inputs of one key have the same shapes.
+
+    A recording holds tensor operations only: what a program reads from elsewhere must not change between calls.
+    """
+
+    def __init__(self, most: int = 64) -> None:
+        self._recordings: OrderedDict[Hashable, Program] = OrderedDict()
+        self._calls: Counter[Hashable] = Counter()
+        self._most = most
+
+    def __call__(self, key: Hashable, program: Program, *inputs: Tensor) -> tuple[Tensor, ...]:
+        recording = self._recordings.get(key)
+        if recording is None:
+            self._calls[key] += 1
+            if self._calls[key] <= AFTER:
+                return program(*inputs)
+            recording = self._recordings[key] = replayable(program, inputs)
+            if len(self._recordings) > self._most:
+                self._recordings.popitem(last=False)
+        self._recordings.move_to_end(key)
+        return recording(*inputs)
+
+
+def replayable(program: Callable[..., Any], inputs: tuple[Tensor, ...]) -> Callable[..., Any]:
+    """`program` without its Python, for inputs like these; itself where TorchScript cannot say what it does."""
+    # Copies: inputs that are one tensor here would be taken for one input.
+    copies = tuple(t.clone() for t in inputs)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # tracing warns about constants, which is what shapes are here
+            return torch.jit.trace(program, copies, check_trace=False)  # type: ignore[no-any-return]
+    except RuntimeError:  # TorchScript does not know every operation's arguments (the gradient of a convolution)
+        return program
