@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedgwc.commands.tables import markdown, show
+from fedgwc.commands.tables import show
 from fedgwc.errors import InputError
-from fedgwc.reproduce.execute import Interrupted, execute
+from fedgwc.reproduce.execute import execute
 from fedgwc.reproduce.lines import Line, lines_of
-from fedgwc.reproduce.outcome import Outcome, read
-from fedgwc.reproduce.paper import FEDGWC, Entry, Row, paper
-from fedgwc.reproduce.plan import Planned, plan
+from fedgwc.reproduce.outcome import read
+from fedgwc.reproduce.paper import FEDGWC, Entry, Row, paper, varied
+from fedgwc.reproduce.plan import Planned, plan, telling
 from fedgwc.reproduce.provenance import provenance
-from fedgwc.reproduce.render import csv_text, tables
+from fedgwc.reproduce.render import csv_text, markdown, tables
 from fedgwc.reproduce.verdict import SEEDS
 from fedgwc.settings import lookup
 
@@ -38,11 +38,13 @@ def reproduce_command(
     entries = paper() if ALL in names else {name: lookup(paper(), name, "table or figure") for name in names}
     for preset in presets:
         lookup(dict.fromkeys(FEDGWC), preset, "preset of FedGWC")
+    if fixed := [s for s in sets if s.partition("=")[0] in varied() | {"algorithm.name", "seed"}]:
+        raise InputError(f"--set {fixed[0]}: that is what the tables themselves vary; `fedgwc compare` runs anything else")
     n_seeds = n_seeds or (SEEDS if scale == "full" else 1)
     runs = plan((row for e in entries.values() for row in e.rows), presets, n_seeds, scale, sets)
     try:
         failed = execute(runs, out / "runs", provenance(_command(names, scale, n_seeds, sets, presets)), jobs)
-    except (Interrupted, KeyboardInterrupt):
+    except KeyboardInterrupt:
         print("\nInterrupted and saved. The same command goes on from here.", file=sys.stderr)
         sys.exit(130)
     outcomes = [read(out / "runs" / r.name) for r in runs if r.name not in failed]
@@ -76,9 +78,13 @@ def _draw(name: str, entry: Entry, lines: list[Line], out: Path) -> None:
 
 def _needs(row: Row, runs: Sequence[Planned], failed: dict[str, str]) -> str:
     """What a row lacks, in a few words where it is a data set."""
-    why = next((failed[r.name] for r in runs if r.row.recipe == row.recipe and r.name in failed), "")
-    data = next((str(r.job.tables["data"].get("name")) for r in runs if r.row.recipe == row.recipe), "")
-    return f"needs {data}: fedgwc data prepare {data}" if why.startswith(f"no {data} data") else why
+    own = (row.recipe, row.algorithm, telling(row, row.algorithm))
+    for r in runs:
+        if (r.row.recipe, r.row.algorithm, telling(r.row, r.row.algorithm)) == own and r.name in failed:
+            data = r.job.tables["data"].get("name")
+            missing = failed[r.name].startswith(f"no {data} data")
+            return f"needs {data}: fedgwc data prepare {data}" if missing else failed[r.name]
+    return ""
 
 
 def _command(names: Sequence[str], scale: str, n_seeds: int, sets: Sequence[str], presets: Sequence[str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -34,7 +36,10 @@ def _draw(results: Path, folder: Path) -> None:
     from fedgwc.reproduce.pictures import draw
 
     outcomes = read_all(results)
-    for name, entry in paper().items():
-        if entry.pictures:
-            for path in draw(name, entry, lines_of(entry, outcomes, needs), folder):
-                print(f"Drawn: {path}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        for name, entry in paper().items():
+            for path in draw(name, entry, lines_of(entry, outcomes, needs), Path(place)) if entry.pictures else ():
+                if path.suffix == ".png":
+                    shutil.copyfile(path, folder / path.name)
+                    print(f"Drawn: {folder / path.name}")

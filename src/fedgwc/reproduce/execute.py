@@ -1,4 +1,4 @@
-"""Doing the runs of a plan: what is finished is not done again, what was interrupted goes on, what cannot be done stops nobody."""
+"""Doing the runs of a plan: finished ones are not done again, interrupted ones go on, impossible ones do not stop the rest."""
 
 from __future__ import annotations
 
@@ -24,17 +24,13 @@ from fedgwc.runner import run
 INTERRUPTED = "interrupted"
 
 
-class Interrupted(Exception):
-    """Somebody pressed Ctrl-C; everything is saved."""
-
-
 def execute(runs: Sequence[Planned], folder: Path, provenance: Mapping[str, Any], jobs: int = 0) -> dict[str, str]:
     """Do the runs into `folder`/NAME; why a run could not be made, by its name."""
     to_do = [r for r in runs if not is_finished(folder / r.name, r.job)]
     failed: dict[str, str] = {}
     for i, (planned, problem) in enumerate(_results(to_do, folder, jobs), 1):
         if problem == INTERRUPTED:
-            raise Interrupted
+            raise KeyboardInterrupt  # the run itself has saved and stopped
         if problem:
             failed[planned.name] = problem
         else:

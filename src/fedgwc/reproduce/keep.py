@@ -31,11 +31,9 @@ def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
         raise InputError(f"{run} holds a run that is not finished; finish it with: fedgwc run --resume --out {run}")
     if outcome.made:
         raise InputError(f"{run} was made on made data (--scale smoke), which are no result; keep a run on real data")
-    folder = into / outcome.recipe / run.resolve().name
-    if folder.exists():
-        raise InputError(f"{folder} is there already; remove it, or give the run's folder another name")
-    (folder / "splits").mkdir(parents=True)
     config = without_paths(outcome.config)
+    folder = _place(into / outcome.recipe / run.resolve().name, config)
+    (folder / "splits").mkdir(parents=True)
     _write_json(folder / "config.json", config, indent=2)
     rows = thinned(RunFolder(run).metrics())
     write_atomically(folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
@@ -45,6 +43,17 @@ def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
     if (run / "splits" / "tree.json").is_file():
         _write_json(folder / "splits" / "tree.json", json.loads((run / "splits" / "tree.json").read_text(encoding="utf-8")))
     _copy_matrices(run, folder)
+    return folder
+
+
+def _place(wanted: Path, config: Mapping[str, Any]) -> Path:
+    """`wanted`, or `wanted`-2 and so on where a run with other settings is kept under that name."""
+    folder, n = wanted, 1
+    while folder.exists():
+        if RunFolder(folder).config() == config:
+            raise InputError(f"{folder} holds this run already; remove it first to keep it again")
+        n += 1
+        folder = wanted.with_name(f"{wanted.name}-{n}")
     return folder
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from fedgwc.report.methods import flatten
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, POINTS, Entry, Row, varied
-from fedgwc.reproduce.plan import short, telling, today
-from fedgwc.reproduce.verdict import Effort, Verdict, drawn, verdict
+from fedgwc.reproduce.plan import short, today
+from fedgwc.reproduce.verdict import Effort, Verdict, picture_verdict, verdict
 
 SETTINGS = ("data", "model", "local", "algorithm")  # what decides a result, besides seed and rounds
 
@@ -25,7 +25,7 @@ class Line:
 
     @property
     def method(self) -> str:
-        return " ".join([self.algorithm, *map(short, telling(self.row, self.algorithm))])
+        return " ".join([self.algorithm, *map(short, self.row.set)])
 
     @property
     def today(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Line:
         if not self.runs:
             return Verdict("not run", self.needs)
         if metric is None:
-            return drawn(self.effort)
+            return picture_verdict(self.effort)
         by = by or metric
         return verdict(self.row.values[metric], self.ours(by), self.effort, POINTS.get(by, 0.0))
 

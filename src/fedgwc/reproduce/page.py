@@ -7,32 +7,34 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedgwc.commands.tables import Table, markdown
+from fedgwc.commands.tables import Table
 from fedgwc.reproduce.lines import Line, changes, lines_of
 from fedgwc.reproduce.outcome import Outcome, read_all
 from fedgwc.reproduce.paper import ACCURACIES, METRICS, Entry, Row, paper
 from fedgwc.reproduce.plan import today
-from fedgwc.reproduce.render import compared, tables
+from fedgwc.reproduce.render import compared, markdown, minus, tables
 from fedgwc.reproduce.verdict import SEEDS, Kind
 
-KINDS: tuple[Kind, ...] = ("reproduced", "not reproduced", "partial", "drawn", "not run")
+KINDS: tuple[Kind, ...] = ("reproduced", "not reproduced", "partial", "no number", "not run")
 
 GUIDE = f"""# Results beside the paper's
 
 Made by `fedgwc results page` from the files in `results/`; a test holds this page to them. Nothing here is written by hand.
 
-How to read it. Values are means over seeds ± standard deviations; in brackets is the difference from the paper's value. The verdict is:
+How to read it. Values are means over seeds ± standard deviations; in brackets is the difference from the paper's value. The
+verdict is:
 
-- **reproduced**: the paper's rounds, at least {SEEDS} seeds, and a difference of at most one point (0.01 for scores), two standard errors of our mean, or
-  half of the last digit that the paper prints, whichever is largest;
+- **reproduced**: the paper's rounds, at least {SEEDS} seeds, and a difference of at most one point (0.01 for scores), two standard
+  errors of our mean, or half of the last digit that the paper prints, whichever is largest;
 - **not reproduced**: the same effort, and a larger difference, or a score that is not defined;
 - **partial**: fewer rounds or seeds, and how many; whatever the difference, it is no verdict yet;
-- **drawn**: a figure without a number to compare, drawn from a full run;
+- **no number**: a full run for a figure of which the paper prints no number;
 - **not run**: and what it would take.
 
-The paper names balanced accuracy (the mean of class-wise recalls) for all but the large-scale data sets; its authors' released code weights recalls by the
-training classes of a client instead (*weighted*). These can differ by 20 points for clustered methods, so all three accuracies are shown; the verdict goes by
-the one the paper names (column *by*), and the last column says what it would be by the weighted one.
+The paper names balanced accuracy (the mean of class-wise recalls) for all but the large-scale data sets; its authors' released
+code weights recalls by the training classes of a client instead (*weighted*). These differ widely for clustered methods, so all
+three accuracies are shown; the verdict goes by the one the paper names (column *by*), and the last column says what it would be
+by the weighted one.
 """
 
 
@@ -46,7 +48,8 @@ def page(results: Path, figures: Path | None = None) -> str:
 
 def needs(row: Row) -> str:
     job = today(row.recipe, row.algorithm, row.set)
-    return f"needs {SEEDS} runs of {job['rounds']:,} rounds on {job['data']['name']}"
+    runs = f"{SEEDS} runs" if row.values else "a run"
+    return f"needs {runs} of {job['rounds']:,} rounds on {job['data']['name']}"
 
 
 def metrics_of(line: Line) -> list[str | None]:
@@ -81,7 +84,7 @@ def _finding(line: Line, metric: str) -> str:
     shown = ACCURACIES if metric in ACCURACIES else (metric,)
     ours = "; ".join(f"{METRICS[m].title} {compared(line, m, paper_value)}" for m in shown)
     why = line.verdict(metric).why
-    return f"{METRICS[metric].title} {paper_value.text} in the paper; ours: {ours}" + (f" [{why}]" if why else "")
+    return f"{METRICS[metric].title} {minus(paper_value.text)} in the paper; ours: {ours}" + (f" [{why}]" if why else "")
 
 
 def _entry(name: str, entry: Entry, lines: Sequence[Line], figures: Path | None) -> str:
@@ -96,7 +99,8 @@ def _notes(lines: Iterable[Line]) -> list[str]:
     notes = []
     for line in (line for line in lines if line.runs):
         versions = sorted({f"fedgwc {_version(r)}, commit {r.provenance.get('commit', 'unknown')}" for r in line.runs})
-        text = f"- {line.row.recipe}, {line.method}: seeds {', '.join(str(r.seed) for r in line.runs)}; as of {' and '.join(versions)}"
+        seeds = ", ".join(str(r.seed) for r in line.runs)
+        text = f"- {line.row.recipe}, {line.method}: seeds {seeds}; as of {' and '.join(versions)}"
         differing = changes(line)
         notes.append(text + (f"; settings other than today's: {', '.join(f'`{c}`' for c in differing)}" if differing else ""))
     return ["\n".join([*notes, ""])] if notes else []
@@ -115,4 +119,5 @@ def _runs(results: Path, outcomes: Sequence[Outcome]) -> str:
         versions = ", ".join(f"{k} {v}" for k, v in (p.get("versions") or {}).items() if k != "machine")
         rows.append([o.path.relative_to(results).as_posix(), f"`{p.get('command', 'unknown')}`", *made, versions])
     table = Table(["folder in results/", "command", "commit", "date", "hardware", "seconds", "versions"], rows)
-    return "## Runs\n\nEach folder also holds the full settings (`config.json`) and the course of the run (`metrics.jsonl`).\n\n" + markdown(table)
+    lead = "Each folder also holds the full settings (`config.json`) and the course of the run (`metrics.jsonl`)."
+    return f"## Runs\n\n{lead}\n\n{markdown(table)}"

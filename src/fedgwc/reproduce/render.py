@@ -9,10 +9,10 @@ import statistics
 from collections.abc import Sequence
 
 from fedgwc.commands.tables import Table
+from fedgwc.commands.tables import markdown as plain_markdown
 from fedgwc.reproduce.lines import Line
 from fedgwc.reproduce.paper import ACCURACIES, METRICS, SCORES, Value
 
-MINUS = "\N{MINUS SIGN}"
 SHORT = {"balanced_accuracy": "balanced", "accuracy": "accuracy", "weighted_accuracy": "weighted"}
 COUNTS = ("clusters", "splits")
 CSV_HEAD = ("table", "recipe", "method", "metric", "paper", "paper_std", "ours", "ours_std", "difference", "seeds", "rounds")
@@ -34,7 +34,7 @@ def accuracy_table(lines: Sequence[Line]) -> Table:
             ours = [compared(line, metric, paper) for metric in ACCURACIES]
             verdict, weighted = line.verdict(named), line.verdict(named, by="weighted_accuracy")
             also = str(weighted) if verdict.kind in ("reproduced", "not reproduced") else ""
-            rows.append([line.row.recipe, line.method, paper.text, SHORT[named], *ours, str(verdict), also])
+            rows.append([line.row.recipe, line.method, minus(paper.text), SHORT[named], *ours, str(verdict), also])
     return Table(head, rows)
 
 
@@ -44,9 +44,8 @@ def score_table(lines: Sequence[Line]) -> Table:
         for metric in SCORES:
             if (paper := line.row.values.get(metric)) is not None:
                 ours = compared(line, metric, paper)
-                rows.append(
-                    [line.row.recipe, line.method, METRICS[metric].title, paper.text, ours, str(line.verdict(metric))]
-                )
+                said = [METRICS[metric].title, minus(paper.text), ours, str(line.verdict(metric))]
+                rows.append([line.row.recipe, line.method, *said])
     return Table(["data", "method", "score", "paper", "ours", "verdict"], rows)
 
 
@@ -63,14 +62,24 @@ def compared(line: Line, metric: str, paper: Value) -> str:
         return "–"
     digits = 0 if metric in COUNTS and all(v == int(v) for v in values) and len(set(values)) == 1 else METRICS[metric].digits
     text = mean_std(values, digits)
-    text += f" ({difference(values, paper):+,.{digits}f})".replace("-", MINUS)
+    text += minus(f" ({difference(values, paper):+,.{digits}f})")
     return text if len(values) == len(line.runs) else f"{text}, {len(values)} of {len(line.runs)} runs"
 
 
 def mean_std(values: Sequence[float], digits: int) -> str:
-    text = f"{statistics.fmean(values):,.{digits}f}".replace("-", MINUS)
+    text = minus(f"{statistics.fmean(values):,.{digits}f}")
     spread = len(values) > 1 and all(map(math.isfinite, values))
     return f"{text} ± {statistics.stdev(values):,.{digits}f}" if spread else text
+
+
+def minus(text: str) -> str:
+    """With true minus signs."""
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def markdown(table: Table) -> str:
+    """Left-aligned: most columns are words."""
+    return plain_markdown(table).replace("---:", "---")
 
 
 def difference(values: Sequence[float], paper: Value) -> float:

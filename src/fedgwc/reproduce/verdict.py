@@ -11,7 +11,7 @@ from typing import Literal
 from fedgwc.reproduce.paper import Value
 
 SEEDS = 3  # fewer are a partial reproduction
-Kind = Literal["reproduced", "not reproduced", "partial", "not run", "drawn"]
+Kind = Literal["reproduced", "not reproduced", "partial", "not run", "no number"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def standard_error(values: Sequence[float]) -> float:
     return statistics.stdev(values) / math.sqrt(len(values))
 
 
-def drawn(effort: Effort) -> Verdict:
-    """Of a figure without numbers: one seed is enough to draw it."""
+def picture_verdict(effort: Effort) -> Verdict:
+    """Of a run that a figure shows without the paper giving a number: one seed is enough to draw it."""
     lacks = effort.shortfall(seeds=1)
-    return Verdict("partial", lacks) if lacks else Verdict("drawn")
+    return Verdict("partial", lacks) if lacks else Verdict("no number")
