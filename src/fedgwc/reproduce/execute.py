@@ -31,11 +31,12 @@ def execute(runs: Sequence[Planned], folder: Path, provenance: Mapping[str, Any]
     for i, (planned, problem) in enumerate(_results(to_do, folder, jobs), 1):
         if problem == INTERRUPTED:
             raise KeyboardInterrupt  # the run itself has saved and stopped
+        said = "done" if not problem else "the same" if problem in failed.values() else problem
+        print(f"{i}/{len(to_do)} {planned.name}: {said}", file=sys.stderr, flush=True)
         if problem:
             failed[planned.name] = problem
         else:
             _sign(folder / planned.name / PROVENANCE, provenance)
-        print(f"{i}/{len(to_do)} {planned.name}: {problem or 'done'}", file=sys.stderr, flush=True)
     return failed
 
 

@@ -24,8 +24,8 @@ Made by `fedgwc results page` from the files in `results/`; a test holds this pa
 How to read it. Values are means over seeds ± standard deviations; in brackets is the difference from the paper's value. The
 verdict is:
 
-- **reproduced**: the paper's rounds, at least {SEEDS} seeds, and a difference of at most one point (0.01 for scores), two standard
-  errors of our mean, or half of the last digit that the paper prints, whichever is largest;
+- **reproduced**: the paper's rounds, at least {SEEDS} seeds, and a difference of at most one point (0.01 for scores), two
+  standard errors of our mean, or half of the last digit that the paper prints, whichever is largest;
 - **not reproduced**: the same effort, and a larger difference, or a score that is not defined;
 - **partial**: fewer rounds or seeds, and how many; whatever the difference, it is no verdict yet;
 - **no number**: a full run for a figure of which the paper prints no number;
@@ -35,6 +35,9 @@ The paper names balanced accuracy (the mean of class-wise recalls) for all but t
 code weights recalls by the training classes of a client instead (*weighted*). These differ widely for clustered methods, so all
 three accuracies are shown; the verdict goes by the one the paper names (column *by*), and the last column says what it would be
 by the weighted one.
+
+To add to it: `fedgwc reproduce NAME` (or `fedgwc compare`, `fedgwc run`) makes the runs, `fedgwc results keep RUN...` their small
+files, `fedgwc results page --figures` this page. Settings that were other than the package's today are named under each table.
 """
 
 

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 def draw(name: str, entry: Entry, lines: Sequence[Line], folder: Path) -> list[Path]:
-    """The pictures of a figure as PNG and SVG files; none where nothing was run. Needs the extra `report`."""
+    """The pictures of a figure as PNG and SVG files; none where there is nothing to show. Needs the extra `report`."""
     from fedgwc.report.render import write_files
 
-    return write_files(pictures(name, entry, lines), folder)
+    found = pictures(name, entry, lines)
+    return write_files(found, folder) if found else []
 
 
 def pictures(name: str, entry: Entry, lines: Sequence[Line]) -> list[Picture]:
