@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from fedgwc.cli import main
 from fedgwc.commands.reproduce import reproduce_command
 from fedgwc.data import made
 from fedgwc.reproduce.paper import paper
+
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +70,12 @@ def test_a_missing_data_set_does_not_stop_the_rest(tmp_path, capsys) -> None:
     assert verdicts["femnist"] == {"partial (made data, 3 of 3,000 rounds, 1 of 3 seeds)"}
 
 
+def test_without_any_data_nothing_is_run_and_it_is_said(tmp_path, capsys) -> None:
+    reproduce_command(["fig-hom"], "full", 1, tmp_path / "o", [f"data.root={tmp_path}"], jobs=1)
+    assert "not run (needs cifar10: fedgwc data prepare cifar10)" in capsys.readouterr().out
+    assert {p.name for p in (tmp_path / "o").iterdir()} == {"fig-hom-full.md", "fig-hom-full.csv"}
+
+
 def test_a_figure_is_drawn(tmp_path, capsys) -> None:
     pytest.importorskip("matplotlib")
     reproduce_command(["fig-mechanism"], "smoke", None, tmp_path, jobs=1)
@@ -75,6 +84,18 @@ def test_a_figure_is_drawn(tmp_path, capsys) -> None:
         "fig-mechanism-reward.png",
         "fig-mechanism-reward.svg",
     }
+
+
+def test_the_command_line(tmp_path, capsys) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["reproduce", "table-1", "-o", str(tmp_path / "o")])
+    assert stopped.value.code == 2
+    assert "unknown table or figure 'table-1'; choose from fig-accuracy" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["results", "page", "--from", str(RESULTS), "-o", str(tmp_path / "docs" / "page.md"), "--figures"])
+    assert stopped.value.code == 0
+    assert (tmp_path / "docs" / "page.md").read_text(encoding="utf-8").startswith("# Results beside the paper's")
+    assert (tmp_path / "docs" / "figures" / "fig-tree-tree.png").is_file()
 
 
 @pytest.mark.slow

@@ -47,6 +47,7 @@ def reproduce_command(
     except KeyboardInterrupt:
         print("\nInterrupted and saved. The same command goes on from here.", file=sys.stderr)
         sys.exit(130)
+    out.mkdir(parents=True, exist_ok=True)  # there is none yet if no run could be made
     outcomes = [read(out / "runs" / r.name) for r in runs if r.name not in failed]
     for name, entry in entries.items():
         _present(name, entry, lines_of(entry, outcomes, lambda row: _needs(row, runs, failed)), out / f"{name}-{scale}")

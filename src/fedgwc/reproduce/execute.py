@@ -6,7 +6,8 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -48,13 +49,17 @@ def _results(runs: list[Planned], folder: Path, jobs: int) -> Iterator[tuple[Pla
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the workers: one core each, and nobody spins on another's
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    left = iter(runs)
     with ProcessPoolExecutor(n_jobs, get_context("spawn")) as pool:
-        waiting = {pool.submit(_one, r.job, folder / r.name): r for r in runs}
-        try:
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        going: dict[Future[str], Planned] = {}
+        while True:
+            # No more at a time than there are workers: what a pool has taken in cannot be called back after Ctrl-C.
+            for r in islice(left, n_jobs - len(going)):
+                going[pool.submit(_one, r.job, folder / r.name)] = r
+            if not going:
+                return
+            for future in wait(going, return_when=FIRST_COMPLETED).done:
+                yield going.pop(future), future.result()
 
 
 def _one(job: Experiment, path: Path, watch: bool = False) -> str:
