@@ -25,7 +25,10 @@ class Line:
 
     @property
     def method(self) -> str:
-        return " ".join([self.algorithm, *map(short, self.row.set)])
+        """The preset and what the row sets; a preset that meant something else when it was run is marked."""
+        name = " ".join([self.algorithm, *map(short, self.row.set)])
+        moved = any(c.startswith("algorithm.") for c in changes(self)) and not self.effort.made
+        return f"{name} (other settings)" if moved else name
 
     @property
     def today(self) -> dict[str, Any]:
@@ -67,8 +70,8 @@ def _lines(row: Row, outcomes: list[Outcome]) -> Iterator[Line]:
         for outcome in outcomes:
             if belongs(outcome, row, preset):
                 alike.setdefault(_identity(outcome), {}).setdefault(outcome.seed, outcome)
-        for runs in alike.values():
-            yield Line(row, preset, tuple(runs[seed] for seed in sorted(runs)))
+        lines = [Line(row, preset, tuple(runs[seed] for seed in sorted(runs))) for runs in alike.values()]
+        yield from sorted(lines, key=lambda line: len(changes(line)))  # today's settings first
 
 
 def belongs(outcome: Outcome, row: Row, preset: str) -> bool:

@@ -37,7 +37,8 @@ three accuracies are shown; the verdict goes by the one the paper names (column 
 by the weighted one.
 
 To add to it: `fedgwc reproduce NAME` (or `fedgwc compare`, `fedgwc run`) makes the runs, `fedgwc results keep RUN...` their small
-files, `fedgwc results page --figures` this page. Settings that were other than the package's today are named under each table.
+files, `fedgwc results page --figures` this page. Settings that were other than the package's today are named under each table,
+and a method whose own settings have changed since is marked.
 """
 
 
