@@ -135,11 +135,14 @@ def test_a_printed_value_keeps_its_precision() -> None:
 # Runs and rows
 
 
-def outcome(row: Row, seed: int = 0, algorithm: str = "", change: dict[str, Any] | None = None, **last: float) -> Outcome:
+def outcome(
+    row: Row, seed: int = 0, algorithm: str = "", root: str = "here", change: dict[str, Any] | None = None, **last: float
+) -> Outcome:
     """As if the row had been run with today's settings, or others."""
     name = algorithm or row.algorithm
     tables = copy.deepcopy(today(row.recipe, name, row.set)) | {"seed": seed}
     tables["algorithm"] |= change or {}
+    tables["data"]["root"] = root
     return Outcome(Path(f"{name}-{seed}"), {"experiment": tables}, {"round": tables["rounds"], **last})
 
 
@@ -191,7 +194,7 @@ def test_the_verdict_goes_by_the_metric_the_paper_names_and_the_other_is_shown()
 
 def test_runs_with_other_settings_are_never_mixed_and_said() -> None:
     now = outcome(FEDGWC).experiment["algorithm"]["visits"]
-    runs = [outcome(FEDGWC, 0, change={"visits": now + 1, "gone": True}), outcome(FEDGWC, 0), outcome(FEDGWC, 1)]
+    runs = [outcome(FEDGWC, 0, change={"visits": now + 1, "gone": True}), outcome(FEDGWC, 0), outcome(FEDGWC, 1, root="there")]
     lines = lines_of(ONLY, [*runs, outcome(FEDGWC, 0, "fedgwc-paper")], needs)
     assert [(line.algorithm, len(line.runs)) for line in lines] == [("fedgwc", 2), ("fedgwc", 1), ("fedgwc-paper", 1)]
     assert [line.method for line in lines] == [

@@ -92,15 +92,20 @@ def _at(table: Any, key: str) -> Any:
 
 
 def _identity(outcome: Outcome) -> str:
-    e = outcome.experiment
-    return json.dumps([e["rounds"], *(e[table] for table in SETTINGS)], sort_keys=True)
+    return json.dumps([outcome.experiment["rounds"], _deciding(outcome.experiment)], sort_keys=True)
+
+
+def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
+    """Settings by their full names; where the data lie is of no account."""
+    flat = flatten({name: tables[name] for name in SETTINGS})
+    return {key: value for key, value in flat.items() if key != "data.root"}
 
 
 def changes(line: Line) -> list[str]:
     """Where a line's settings differ from the ones the package has today: `algorithm.visits=10 (today 40)`."""
     if not line.runs:
         return []
-    then, now = (flatten({t: tables[t] for t in SETTINGS}) for tables in (line.runs[0].experiment, line.today))
+    then, now = _deciding(line.runs[0].experiment), _deciding(line.today)
     return [f"{key}={_said(then, key)} (today {_said(now, key)})" for key in {**then, **now} if then.get(key) != now.get(key)]
 
 
