@@ -75,6 +75,63 @@ def compare(
 
 
 @app.command()
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Tables and figures of the paper, or all; none: list them.")
+    ] = None,
+    scale: Scale = "full",
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="Seeds 0, 1, ...; default: 3 at full scale, else 1.", min=1)
+    ] = None,
+    sets: Sets = None,
+    presets: Annotated[
+        str, typer.Option("--fedgwc", help="Which FedGWC: fedgwc, fedgwc-paper, fedgwc-release; comma-separated.")
+    ] = "fedgwc",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables; what is there is not done again.")] = Path(
+        "runs/reproduce"
+    ),
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Runs at a time; 0: one per core, or one on a GPU.", min=0)] = 0,
+) -> None:
+    """Run a table or figure of the paper and compare: its values, ours, and a verdict."""
+    from fedgwc.commands.reproduce import reproduce_command
+
+    reproduce_command(names or [], scale, seeds, out, sets or [], presets.split(","), jobs)
+
+
+results_app = typer.Typer(no_args_is_help=True, help="Results worth keeping: small files, and the page made of them.")
+app.add_typer(results_app, name="results")
+Kept = Annotated[Path, typer.Option("--from", help="The folder of kept results.")]
+
+
+@results_app.command("keep")
+def results_keep(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs.")],
+    into: Annotated[Path, typer.Option("--into", help="The folder of kept results.")] = Path("results"),
+    command: Annotated[str | None, typer.Option("--command", help="How the runs were made, if they do not say.")] = None,
+    commit: Annotated[str | None, typer.Option("--commit", help="The commit they were made with, if they do not say.")] = None,
+    hardware: Annotated[str | None, typer.Option("--hardware", help="Where they were made, if they do not say.")] = None,
+    date: Annotated[str | None, typer.Option("--date", help="When they were made, if they do not say.")] = None,
+) -> None:
+    """Keep the small files of a run, without machine paths, and where it comes from."""
+    from fedgwc.commands.results import keep_command
+
+    given = {"command": command, "commit": commit, "hardware": hardware, "date": date}
+    keep_command(runs, into, {k: v for k, v in given.items() if v is not None})
+
+
+@results_app.command("page")
+def results_page(
+    folder: Kept = Path("results"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("docs/results.md"),
+    figures: Annotated[bool, typer.Option("--figures", help="Also draw the figures into figures/ beside the page.")] = False,
+) -> None:
+    """All tables and figures of the paper beside the kept results, with verdicts; nothing is run."""
+    from fedgwc.commands.results import page_command
+
+    page_command(folder, out, figures)
+
+
+@app.command()
 def replay(
     trace: Annotated[Path, typer.Argument(help="A run folder or an npz file with recorded losses.")],
     sets: Sets = None,

@@ -1,0 +1,100 @@
+"""A run made small enough to commit: what was asked, what came out and where, without data, models or machine paths."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedgwc.codec import write_atomically
+from fedgwc.errors import InputError
+from fedgwc.record import RunFolder
+from fedgwc.reproduce.outcome import PROVENANCE, Outcome, read
+from fedgwc.reproduce.provenance import UNKNOWN
+
+ROWS = 100  # evaluations kept
+LIMIT = 200_000  # bytes of a kept run; P matrices are left out where they would not fit
+SMALL = ("labels.csv", "clients.npz", "per_client.npz")  # a report can be made from these and the tree
+
+# An absolute path's folders, wherever it stands in a text; addresses (https://...) are no paths of a machine.
+_FOLDERS = re.compile(r"(?<![\w/:.])~?/(?=[\w.])(?:[^\s/'\"]+/)*")
+
+
+def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
+    """A finished run's small files as `into`/RECIPE/NAME; `given` says of its provenance what the run itself does not know."""
+    outcome = read(run)
+    if not (run / "per_client.npz").is_file():
+        raise InputError(f"{run} holds a run that is not finished; finish it with: fedgwc run --resume --out {run}")
+    if outcome.made:
+        raise InputError(f"{run} was made on made data (--scale smoke), which are no result; keep a run on real data")
+    config = without_paths(outcome.config)
+    folder = _place(into / outcome.recipe / run.resolve().name, config)
+    (folder / "splits").mkdir(parents=True)
+    _write_json(folder / "config.json", config, indent=2)
+    rows = thinned(RunFolder(run).metrics())
+    write_atomically(folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
+    _write_json(folder / PROVENANCE, without_paths(_provenance(outcome, given or {})), indent=2)
+    for name in SMALL:
+        shutil.copyfile(run / name, folder / name)
+    if (run / "splits" / "tree.json").is_file():
+        _write_json(folder / "splits" / "tree.json", json.loads((run / "splits" / "tree.json").read_text(encoding="utf-8")))
+    _copy_matrices(run, folder)
+    return folder
+
+
+def _place(wanted: Path, config: Mapping[str, Any]) -> Path:
+    """`wanted`, or `wanted`-2 and so on where a run with other settings is kept under that name."""
+    folder, n = wanted, 1
+    while folder.exists():
+        if RunFolder(folder).config() == config:
+            raise InputError(f"{folder} holds this run already; remove it first to keep it again")
+        n += 1
+        folder = wanted.with_name(f"{wanted.name}-{n}")
+    return folder
+
+
+def thinned(rows: Sequence[dict[str, Any]], most: int = ROWS) -> list[dict[str, Any]]:
+    """At most `most` evaluations, evenly chosen; the last one is always there."""
+    stride = -(-len(rows) // most)
+    return [row for i, row in enumerate(rows) if (len(rows) - 1 - i) % stride == 0]
+
+
+def without_paths(value: Any) -> Any:
+    """The same nested tables with every absolute path reduced to its last name."""
+    if isinstance(value, Mapping):
+        return {k: without_paths(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [without_paths(v) for v in value]
+    return _FOLDERS.sub("", value) if isinstance(value, str) else value
+
+
+def _provenance(outcome: Outcome, given: Mapping[str, str]) -> dict[str, Any]:
+    finished = datetime.datetime.fromtimestamp((outcome.path / "metrics.jsonl").stat().st_mtime, datetime.UTC)
+    known = {
+        "command": UNKNOWN,
+        "commit": UNKNOWN,
+        "hardware": UNKNOWN,
+        "versions": outcome.config.get("versions", {}),
+        "date": finished.date().isoformat(),
+    }
+    return {**known, **given, **outcome.provenance, "seconds": outcome.last.get("seconds")}
+
+
+def _copy_matrices(run: Path, folder: Path) -> None:
+    """P at every split and at the end: all of them or none, since a report needs them together."""
+    matrices = sorted((run / "splits").glob("*.npz"))
+    if size_of(folder) + sum(p.stat().st_size for p in matrices) <= LIMIT:
+        for path in matrices:
+            shutil.copyfile(path, folder / "splits" / path.name)
+
+
+def size_of(folder: Path) -> int:
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+
+
+def _write_json(path: Path, value: Any, indent: int | None = None) -> None:
+    write_atomically(path, (json.dumps(value, indent=indent, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,113 @@
+"""Rows of the paper with the runs that belong to them: the lines of our tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fedgwc.report.methods import flatten
+from fedgwc.reproduce.outcome import Outcome
+from fedgwc.reproduce.paper import METRICS, POINTS, Entry, Row, varied
+from fedgwc.reproduce.plan import short, today
+from fedgwc.reproduce.verdict import Effort, Verdict, picture_verdict, verdict
+
+SETTINGS = ("data", "model", "local", "algorithm")  # what decides a result, besides seed and rounds
+
+
+@dataclass(frozen=True)
+class Line:
+    row: Row
+    algorithm: str  # the preset
+    runs: tuple[Outcome, ...] = ()  # one per seed, all with the same settings
+    needs: str = ""  # where there are none: what it would take
+
+    @property
+    def method(self) -> str:
+        """The preset and what the row sets; a preset that meant something else when it was run is marked."""
+        name = " ".join([self.algorithm, *map(short, self.row.set)])
+        moved = any(c.startswith("algorithm.") for c in changes(self)) and not self.effort.made
+        return f"{name} (other settings)" if moved else name
+
+    @property
+    def today(self) -> dict[str, Any]:
+        return today(self.row.recipe, self.algorithm, self.row.set)
+
+    @property
+    def effort(self) -> Effort:
+        rounds = min((int(r.last["round"]) for r in self.runs), default=0)
+        return Effort(len(self.runs), rounds, int(self.today["rounds"]), any(r.made for r in self.runs))
+
+    def ours(self, metric: str) -> list[float | None]:
+        """One value per seed, in the paper's units."""
+        found = [r.last.get(metric) for r in self.runs]
+        return [None if v is None else float(v) * METRICS[metric].scale for v in found]
+
+    def verdict(self, metric: str | None = None, by: str | None = None) -> Verdict:
+        """On what the paper reports as `metric`, measured `by` that metric or another; without a metric, on a figure."""
+        if not self.runs:
+            return Verdict("not run", self.needs)
+        if metric is None:
+            return picture_verdict(self.effort)
+        by = by or metric
+        return verdict(self.row.values[metric], self.ours(by), self.effort, POINTS.get(by, 0.0))
+
+
+def lines_of(entry: Entry, outcomes: Iterable[Outcome], needs: Callable[[Row], str]) -> list[Line]:
+    """At least one line per row; runs whose settings differ in more than the seed make lines of their own."""
+    outcomes = list(outcomes)
+    found = []
+    for row in entry.rows:
+        lines = list(_lines(row, outcomes))
+        found += lines or [Line(row, row.algorithm, needs=needs(row))]
+    return found
+
+
+def _lines(row: Row, outcomes: list[Outcome]) -> Iterator[Line]:
+    for preset in row.presets:
+        alike: dict[str, dict[int, Outcome]] = {}
+        for outcome in outcomes:
+            if belongs(outcome, row, preset):
+                alike.setdefault(_identity(outcome), {}).setdefault(outcome.seed, outcome)
+        lines = [Line(row, preset, tuple(runs[seed] for seed in sorted(runs))) for runs in alike.values()]
+        yield from sorted(lines, key=lambda line: len(changes(line)))  # today's settings first
+
+
+def belongs(outcome: Outcome, row: Row, preset: str) -> bool:
+    """The recipe, the preset and everything that the paper's tables vary are the row's. What else differs is said beside it."""
+    if (outcome.recipe, outcome.algorithm) != (row.recipe, preset):
+        return False
+    now = today(row.recipe, preset, row.set)
+    return all(_at(outcome.experiment, key) == _at(now, key) for key in varied())
+
+
+def _at(table: Any, key: str) -> Any:
+    for part in key.split("."):
+        if isinstance(table, list):
+            table = table[int(part)] if int(part) < len(table) else None
+        else:
+            table = table.get(part) if isinstance(table, dict) else None
+    return table
+
+
+def _identity(outcome: Outcome) -> str:
+    return json.dumps([outcome.experiment["rounds"], _deciding(outcome.experiment)], sort_keys=True)
+
+
+def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
+    """Settings by their full names; where the data lie is of no account."""
+    flat = flatten({name: tables[name] for name in SETTINGS})
+    return {key: value for key, value in flat.items() if key != "data.root"}
+
+
+def changes(line: Line) -> list[str]:
+    """Where a line's settings differ from the ones the package has today: `algorithm.visits=10 (today 40)`."""
+    if not line.runs:
+        return []
+    then, now = _deciding(line.runs[0].experiment), _deciding(line.today)
+    return [f"{key}={_said(then, key)} (today {_said(now, key)})" for key in {**then, **now} if then.get(key) != now.get(key)]
+
+
+def _said(flat: dict[str, Any], key: str) -> str:
+    return json.dumps(flat[key]) if key in flat else "not set"

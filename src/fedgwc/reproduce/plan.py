@@ -1,0 +1,65 @@
+"""From rows of the paper to runs; rows that mean the same run share it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from fedgwc.experiment import Experiment
+from fedgwc.reproduce.paper import Row
+from fedgwc.scale import scaled_experiment
+
+# A smoke run has a dozen clients of a few images: worker processes would take longer to start than to train, and FeSEM makes
+# its centres from one cohort, which has to be as large as the paper's largest k.
+SMOKE = {"": ("engine.how=one-by-one", "engine.threads=1"), "fesem": ("algorithm.rate=0.5",)}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run. Its name is a function of what it does, so that tables find each other's runs."""
+
+    name: str
+    row: Row
+    job: Experiment
+
+
+def plan(rows: Iterable[Row], presets: Sequence[str], n_seeds: int, scale: str, sets: Sequence[str] = ()) -> list[Planned]:
+    """Every run of `rows`, each once; rows of FedGWC are run with each of `presets`."""
+    runs: dict[str, Planned] = {}
+    for row in rows:
+        for algorithm in presets if row.algorithm == "fedgwc" else [row.algorithm]:
+            own = telling(row, algorithm)
+            quick = (*SMOKE[""], *SMOKE.get(algorithm, ())) if scale == "smoke" else ()
+            for seed in range(n_seeds):
+                job = scaled_experiment(row.recipe, [*quick, *sets, *_chosen(algorithm, own), f"seed={seed}"], scale)
+                planned = Planned("-".join([job.recipe, algorithm, *map(short, own), f"seed{seed}"]), row, job)
+                runs.setdefault(planned.name, planned)
+    return list(runs.values())
+
+
+@cache
+def telling(row: Row, algorithm: str) -> tuple[str, ...]:
+    """Those of a row's settings that are not the recipe's own anyway."""
+    plain = today(row.recipe, algorithm, ())
+    return tuple(s for s in row.set if today(row.recipe, algorithm, (s,)) != plain)
+
+
+@cache
+def today(recipe: str, algorithm: str, sets: tuple[str, ...]) -> dict[str, Any]:
+    """All settings of a row as the package has them now, as plain tables; shared, so not to be changed."""
+    job = scaled_experiment(recipe, _chosen(algorithm, sets))
+    tables: dict[str, Any] = json.loads(json.dumps(job.to_json()))
+    return tables
+
+
+def _chosen(algorithm: str, sets: Iterable[str]) -> list[str]:
+    return [f"algorithm.name={algorithm}", *sets]
+
+
+def short(setting: str) -> str:
+    """`algorithm.aggregator.momentum=0.9` as `momentum=0.9`."""
+    key, _, value = setting.partition("=")
+    return f"{key.split('.')[-1]}={value}"

@@ -1,0 +1,104 @@
+"""Lines as tables: for a terminal, Markdown and csv."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import statistics
+from collections.abc import Sequence
+
+from fedgwc.commands.tables import Table
+from fedgwc.commands.tables import markdown as plain_markdown
+from fedgwc.reproduce.lines import Line
+from fedgwc.reproduce.paper import ACCURACIES, METRICS, SCORES, Value
+
+SHORT = {"balanced_accuracy": "balanced", "accuracy": "accuracy", "weighted_accuracy": "weighted"}
+COUNTS = ("clusters", "splits")
+CSV_HEAD = ("table", "recipe", "method", "metric", "paper", "paper_std", "ours", "ours_std", "difference", "seeds", "rounds")
+
+
+def tables(lines: Sequence[Line]) -> list[Table]:
+    """Accuracies, scores, pictures: those of them that the lines have."""
+    made = (accuracy_table(lines), score_table(lines), picture_table(lines))
+    return [table for table in made if table.rows]
+
+
+def accuracy_table(lines: Sequence[Line]) -> Table:
+    """The paper's accuracy beside all three of ours. The verdict goes by the one the paper names, then by its authors' own."""
+    head = ["data", "method", "paper %", "by", *(METRICS[m].title for m in ACCURACIES), "verdict", "were it weighted"]
+    rows = []
+    for line in lines:
+        if named := line.row.named:
+            paper = line.row.values[named]
+            ours = [compared(line, metric, paper) for metric in ACCURACIES]
+            verdict, weighted = line.verdict(named), line.verdict(named, by="weighted_accuracy")
+            also = str(weighted) if verdict.kind in ("reproduced", "not reproduced") else ""
+            rows.append([line.row.recipe, line.method, minus(paper.text), SHORT[named], *ours, str(verdict), also])
+    return Table(head, rows)
+
+
+def score_table(lines: Sequence[Line]) -> Table:
+    rows = []
+    for line in lines:
+        for metric in SCORES:
+            if (paper := line.row.values.get(metric)) is not None:
+                ours = compared(line, metric, paper)
+                said = [METRICS[metric].title, minus(paper.text), ours, str(line.verdict(metric))]
+                rows.append([line.row.recipe, line.method, *said])
+    return Table(["data", "method", "score", "paper", "ours", "verdict"], rows)
+
+
+def picture_table(lines: Sequence[Line]) -> Table:
+    """Runs that a figure shows without the paper giving a number."""
+    rows = [[line.row.recipe, line.method, str(line.verdict())] for line in lines if not line.row.values]
+    return Table(["data", "method", "verdict"], rows)
+
+
+def compared(line: Line, metric: str, paper: Value) -> str:
+    """`39.5 ± 0.3 (−13.9)`: our mean, its deviation over seeds, and how far it is from the paper's."""
+    values = [v for v in line.ours(metric) if v is not None]
+    if not values:
+        return "–"
+    digits = 0 if metric in COUNTS and all(v == int(v) for v in values) and len(set(values)) == 1 else METRICS[metric].digits
+    text = mean_std(values, digits)
+    text += minus(f" ({difference(values, paper):+,.{digits}f})")
+    return text if len(values) == len(line.runs) else f"{text}, {len(values)} of {len(line.runs)} runs"
+
+
+def mean_std(values: Sequence[float], digits: int) -> str:
+    text = minus(f"{statistics.fmean(values):,.{digits}f}")
+    spread = len(values) > 1 and all(map(math.isfinite, values))
+    return f"{text} ± {statistics.stdev(values):,.{digits}f}" if spread else text
+
+
+def minus(text: str) -> str:
+    """With true minus signs."""
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def markdown(table: Table) -> str:
+    """Left-aligned: most columns are words."""
+    return plain_markdown(table).replace("---:", "---")
+
+
+def difference(values: Sequence[float], paper: Value) -> float:
+    return statistics.fmean(values) - paper.mean
+
+
+def csv_text(name: str, lines: Sequence[Line]) -> str:
+    """One line per value, with every digit; all three accuracies where the paper has one."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*CSV_HEAD, "verdict"])
+    for line in lines:
+        for metric, paper in line.row.values.items():
+            for by in ACCURACIES if metric in ACCURACIES else (metric,):
+                values = [v for v in line.ours(by) if v is not None]
+                mean = statistics.fmean(values) if values else ""
+                std = statistics.stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else ""
+                off = difference(values, paper) if values else ""
+                known = [name, line.row.recipe, line.method, by, paper.mean, "" if paper.std is None else paper.std]
+                effort = line.effort
+                writer.writerow([*known, mean, std, off, effort.seeds, effort.rounds, str(line.verdict(metric, by))])
+    return out.getvalue()

@@ -1,0 +1,67 @@
+"""Whether a value was reproduced: one rule, applied by code alone."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedgwc.reproduce.paper import Value
+
+SEEDS = 3  # fewer are a partial reproduction
+Kind = Literal["reproduced", "not reproduced", "partial", "not run", "no number"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    kind: Kind
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.why})" if self.why else self.kind
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What was run, and what the paper ran."""
+
+    seeds: int
+    rounds: int  # of the shortest run
+    full_rounds: int
+    made: bool = False  # on made data
+
+    def shortfall(self, seeds: int = SEEDS) -> str:
+        lacks = ["made data"] if self.made else []
+        lacks += [f"{self.rounds:,} of {self.full_rounds:,} rounds"] if self.rounds < self.full_rounds else []
+        lacks += [f"{self.seeds} of {seeds} seeds"] if self.seeds < seeds else []
+        return ", ".join(lacks)
+
+
+def verdict(paper: Value, ours: Sequence[float | None], effort: Effort, point: float) -> Verdict:
+    """`ours` has one value per seed in the paper's units, None where it is not defined; `point` is one point in these units."""
+    if lacks := effort.shortfall():
+        return Verdict("partial", lacks)
+    values = [v for v in ours if v is not None]
+    if len(values) < len(ours):
+        return Verdict("not reproduced", f"not defined in {len(ours) - len(values)} of {len(ours)} runs")
+    near = abs(statistics.fmean(values) - paper.mean) <= tolerance(paper, values, point) + 1e-9
+    return Verdict("reproduced" if near else "not reproduced")
+
+
+def tolerance(paper: Value, ours: Sequence[float], point: float) -> float:
+    """One point, two standard errors of our mean, or half of the paper's last digit, whichever is largest."""
+    return max(point, paper.resolution, 2 * standard_error(ours))
+
+
+def standard_error(values: Sequence[float]) -> float:
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return 0.0  # nothing is near an infinite score
+    return statistics.stdev(values) / math.sqrt(len(values))
+
+
+def picture_verdict(effort: Effort) -> Verdict:
+    """Of a run that a figure shows without the paper giving a number: one seed is enough to draw it."""
+    lacks = effort.shortfall(seeds=1)
+    return Verdict("partial", lacks) if lacks else Verdict("no number")
