@@ -8,16 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core import Rng
 from fedgwc.errors import InputError
-from fedgwc.flower import FedGWCStrategy, Options, client
+from fedgwc.flower import FedGWCStrategy, Options, client, keeping
 from fedgwc.flower.keeping import masked_sums, own_rewards
 from fedgwc.flower.masking import public_key
 from fedgwc.flower.private import private_losses
+from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
+from fedgwc.flower.states import StateWire
 from fedgwc.interactions import gaussian_rewards
 from fedgwc.record import RunFolder
 from fedgwc.replay import read_trace, replay
@@ -162,6 +165,54 @@ def test_a_newcomer_tells_only_which_model_it_likes(blob_job, world) -> None:
     assert scores.loss.tolist() == [0.0, 1.0]
     assert np.isnan(here.engine.evaluate(np.array([0]), theta[None], np.array([0])).loss).all()
     assert here.engine.losses(["3"], torch.stack([theta * 1e3, theta]))["3"].tolist() == [1.0, 0.0]
+
+
+class Losing:
+    """An app of one's own, one client per node."""
+
+    def __init__(self, losses: list[float], mods: list) -> None:
+        self.app = keeping.private_losses(ClientApp())
+
+        @self.app.train(mods=mods)
+        def train(message: Message, context: Context) -> Message:
+            metrics = MetricRecord({"num-examples": 10, "losses": losses})
+            return Message(RecordDict({"arrays": message.content["arrays"], "mine": metrics}), reply_to=message)
+
+
+def own_apps(rounds: int, mods: list) -> tuple[FedGWCStrategy, LocalGrid]:
+    grid = LocalGrid()
+    for i in range(4):
+        grid.add(i + 1, Losing([float(i), 1.0], mods).app)
+    strategy = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, private_losses=True, **{**QUICK, "retries": 1}))
+    strategy.start(grid, ArrayRecord({"w": torch.zeros(2)}), rounds, 0.3)
+    return strategy, grid
+
+
+def test_an_app_of_ones_own_keeps_its_losses(tmp_path) -> None:
+    strategy, grid = own_apps(2, [keeping.keep_losses])
+    assert set(strategy.labels.values()) == {0}
+    assert {k: kinds(grid.seen).count(k) for k in (SUM, REWARD)} == {SUM: 8, REWARD: 8}
+
+
+def test_an_app_without_the_mod_is_told_so(caplog) -> None:
+    with pytest.raises(InputError, match="too few replies"):
+        own_apps(1, [])
+    assert "does its app lack the mod keep_losses?" in caplog.text
+
+
+def test_where_losses_cannot_be_compared_a_newcomer_joins_the_largest_cluster(blob_job, world) -> None:
+    here = world(blob_job(steps=1))
+    algorithm, grid = here.job.algorithm, here.grid
+    theta = torch.zeros(2)
+    root = algorithm.init(theta, 12)
+    parts = algorithm._children(root.clusters[0], np.array([0] * 5 + [1] * 7), {}, 1, 1)
+    here.engine.wire = StateWire.of(ArrayRecord({"w": theta}), {}, private=True)
+    here.attendance.newcomers["late"] = 102
+    before = len(grid.seen)
+    rounds = Rounds(algorithm, here.engine, here.attendance, 0)
+    grown = rounds.welcome(replace(root, clusters=tuple(parts)), 2)
+    assert [len(c.members) for c in grown.clusters] == [5, 8]
+    assert len(grid.seen) == before
 
 
 # What is refused

@@ -3,8 +3,8 @@
 >>> from fedgwc.flower import FedGWCStrategy, client_app, server_app  # doctest: +SKIP
 
 `server_app(recipe)` and `client_app(recipe)` are ready-made apps; `FedGWCStrategy` adds clustering to an app of one's own;
-`FlowerEngine` runs any algorithm of `fedgwc.ALGORITHMS` over a Flower `Grid`; `private_losses` and `keep_losses` keep the losses of
-one's own client app at the client. docs/deploy.md says how they behave.
+`FlowerEngine` runs any algorithm of `fedgwc.ALGORITHMS` over a Flower `Grid`; with `private_losses` and `keep_losses` the
+losses of such an app stay with its clients. docs/deploy.md says how they behave.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class RecipeWire:
         rows = sorted({t.row for t in tasks})
         arrays = ArrayRecord({str(i): Array(models[row].cpu().numpy()) for i, row in enumerate(rows)})
         # A fresh record for every message: Flower hands a shared one to all clients of a process.
-        config = ConfigRecord({"protocol": PROTOCOL, "model": self.model, PRIVATE: self.private, **more})
+        config = ConfigRecord({"protocol": PROTOCOL, "model": self.model, **({PRIVATE: True} if self.private else {}), **more})
         config["names"] = [t.name for t in tasks]
         config["numbers"] = [t.number for t in tasks]
         config["which"] = [rows.index(t.row) for t in tasks]
