@@ -230,11 +230,12 @@ def deploy_init(
     bind: Annotated[str, typer.Option("--bind", help="The address that the server listens on.")] = "0.0.0.0",  # noqa: S104
     nodes: Annotated[int, typer.Option("--nodes", help="How many nodes to make keys for.")] = 3,
     own_data: Annotated[bool, typer.Option("--own-data", help="Nodes bring their own data files.")] = False,
+    private: Annotated[bool, typer.Option("--private-losses", help="No client's losses leave its node.")] = False,
 ) -> None:
     """Write all that a federation needs, with TLS and node authentication on."""
     from fedgwc.commands.deploy import init_command
 
-    init_command(folder, recipe, host, port, bind, nodes, own_data)
+    init_command(folder, recipe, host, port, bind, nodes, own_data, private)
 
 
 @deploy_app.command("check")

@@ -35,6 +35,7 @@ class Updates:
     losses: Tensor  # [n, S]; S is the longest of the cohort, NaN where a client made fewer steps
     sizes: Tensor  # [n] training samples
     n_params: int | None = None
+    rewards: Tensor | None = None  # [n] where clients keep their losses (then [n, 0]) to themselves; NaN: it did not arrive
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -47,7 +48,8 @@ class Updates:
         if len(rows) == len(self) and np.array_equal(rows, np.arange(len(self))):
             return self
         at = torch.as_tensor(rows)
-        return Updates(self.clients[rows], self.models[at.to(self.models.device)], self.losses[at], self.sizes[at], self.n_params)
+        models, rewards = self.models[at.to(self.models.device)], None if self.rewards is None else self.rewards[at]
+        return Updates(self.clients[rows], models, self.losses[at], self.sizes[at], self.n_params, rewards)
 
     @property
     def parameters(self) -> Tensor:

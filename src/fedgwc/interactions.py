@@ -53,12 +53,22 @@ def gaussian_rewards(
         drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, len(mean)))
         mean, variance = drawn.mean(0), drawn.var(0)
     scale = np.abs(np.where(made, x, 0.0)).max(0)
-    flat = variance <= (4 * rounding * scale) ** 2
+    variance = np.where(variance <= (4 * rounding * scale) ** 2, 0.0, variance)
+    omega = rewards_around(x, mean, variance)
+    return omega / omega.sum() if normalise else omega
+
+
+def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
+    """Eq. 1 for given statistics of each step [S]: losses [n, S] -> [n], averaged over the steps that a client made.
+
+    A variance of 0 says that the cohort's losses are equal up to rounding: reward 1.
+    """
+    made, flat = np.isfinite(losses), variance <= 0
     with np.errstate(invalid="ignore"):
-        reward = np.exp(-((x - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
+        reward = np.exp(-((losses - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
     reward = np.where(flat, 1.0, np.maximum(reward, np.finfo(np.float64).tiny))  # far outliers underflow; 0 is not a reward
     omega: Floats = np.where(made, reward, 0.0).sum(1) / made.sum(1)
-    return omega / omega.sum() if normalise else omega
+    return omega
 
 
 def _losses(given: NDArray[np.generic]) -> Floats:

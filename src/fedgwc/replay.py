@@ -44,6 +44,7 @@ class Trace:
     truth: Ids | None = None  # [N] the group each client was built in
     counts: Floats | None = None  # [N, C] class counts or frequencies
     sizes: Ids | None = None  # [N] training samples
+    rewards: Floats | None = None  # [T, n] of rounds in which losses were private, else NaN
 
 
 def read_trace(path: Path) -> Trace:
@@ -79,7 +80,14 @@ def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
     if sizes is not None and sizes.shape != (n_clients,):
         raise InputError(f"{where}: sizes must be one number of samples per client, [{n_clients}], got {sizes.shape}")
     counts = None if counts is None or counts.ndim != 2 else counts.astype(np.float64)
-    return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, sizes)
+    rewards = arrays.get("rewards")
+    if rewards is not None and (rewards.shape != ids.shape or rewards.dtype.kind != "f"):
+        raise InputError(f"{where}: rewards must be [T, n] floating point, got {rewards.shape} of {rewards.dtype}")
+    if rewards is None and not losses.shape[2]:
+        raise InputError(
+            f"{where} holds no losses and no rewards: its losses were private, and its algorithm asked for no rewards"
+        )
+    return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, sizes, rewards)
 
 
 def _npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -88,7 +96,7 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
         # numpy leaves a file open that it opened itself and cannot read
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return {name: file[name] for name in ("ids", "L", "truth", "freq", "counts", "sizes") if name in file}
+            return {name: file[name] for name in ("ids", "L", "truth", "freq", "counts", "sizes", "rewards") if name in file}
     except UNREADABLE as error:
         raise InputError(f"{path} is not a readable npz trace: {error}") from None
 
@@ -105,7 +113,10 @@ class Recorded:
         there = ids >= 0
         sampled = ids[there]
         sizes = np.ones(len(sampled)) if self.trace.sizes is None else self.trace.sizes[sampled]
-        return Updates(sampled, torch.zeros(len(sampled), 1), torch.from_numpy(losses[there]), torch.from_numpy(sizes))
+        models, losses = torch.zeros(len(sampled), 1), torch.from_numpy(losses[there])
+        rewards = self.trace.rewards
+        own = None if rewards is None or losses.isfinite().any() else torch.from_numpy(rewards[self.row][there])
+        return Updates(sampled, models, losses, torch.from_numpy(sizes), rewards=own)
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
         raise NotImplementedError("a trace holds training losses only")

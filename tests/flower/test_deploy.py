@@ -8,6 +8,7 @@ import re
 import stat
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from shutil import copy
 
@@ -184,3 +185,31 @@ def test_the_core_does_not_need_flower() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install 'fedgwc[flower]'" in done.stdout
+
+
+# Private losses
+
+
+def test_private_losses_are_asked_of_the_run_and_insisted_on_by_the_nodes(folder, tmp_path, capsys) -> None:
+    recipe, private = str(tmp_path / "recipe.toml"), tmp_path / "p"
+    assert code("init", str(private), "--recipe", recipe, "--private-losses") == 0
+    app = private / "app" / "pyproject.toml"
+    assert tomllib.loads(app.read_text())["tool"]["flwr"]["app"]["config"]["private-losses"] is True
+    assert all("private-losses=true" in p.read_text() for p in private.glob("nodes/*/node-config"))
+    assert wrong(private) == {}
+    app.write_text(app.read_text().replace("private-losses = true", "private-losses = false"))
+    assert "node-1 insists on it" in wrong(private)["private losses"]
+    assert "private-losses = false" in (folder / "app" / "pyproject.toml").read_text()
+    assert not any("private" in p.read_text() for p in folder.glob("nodes/*/node-config"))
+
+
+def test_private_losses_of_an_algorithm_that_compares_updates_are_refused_before_anything_is_written(tmp_path, capsys) -> None:
+    blobs.write(tmp_path / "blobs.npz")
+    (tmp_path / "recipe.toml").write_text(toml({**blobs.tables(tmp_path / "blobs.npz"), "algorithm": {"name": "cfl"}}))
+    assert code("init", str(tmp_path / "p"), "--recipe", str(tmp_path / "recipe.toml"), "--private-losses") == 2
+    assert "private-losses does not go with CFL" in capsys.readouterr().err
+    assert not (tmp_path / "p").exists()
+    init(tmp_path / "p", Plan(str(tmp_path / "recipe.toml")))
+    app = tmp_path / "p" / "app" / "pyproject.toml"
+    app.write_text(app.read_text().replace("private-losses = false", "private-losses = true"))
+    assert "does not go with CFL" in wrong(tmp_path / "p")["private losses"]

@@ -22,13 +22,13 @@ ROUNDS = 7
 SETTINGS = {"deadline": 40.0, "wait": 120.0, "pause": 1.0, "min-clients": 12}
 
 
-def deploy(where: Path, folder: Path, rounds: int = ROUNDS) -> int:
+def deploy(where: Path, folder: Path, rounds: int = ROUNDS, *flags: str) -> int:
     """Three nodes of four clients each, written by the command that an operator uses."""
     port = free_port()
     blobs.write(where / "blobs.npz")
     recipe = where / "recipe.toml"
     recipe.write_text(toml({"seed": 1, **blobs.tables(where / "blobs.npz", rounds, visits=3)}))
-    command = ["deploy", "init", str(folder), "--recipe", str(recipe), "--port", str(port), "--bind", "127.0.0.1"]
+    command = ["deploy", "init", str(folder), "--recipe", str(recipe), "--port", str(port), "--bind", "127.0.0.1", *flags]
     with pytest.raises(SystemExit) as end:
         main(command)
     assert end.value.code == 0
@@ -123,3 +123,28 @@ def test_a_superlink_killed_in_the_middle(tmp_path) -> None:
         assert flwr_cli.wait(folder, flwr_cli.start(folder), print)
         assert done()[: len(before)] == before
         assert [r["round"] for r in done()] == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_private_losses_between_real_processes(tmp_path) -> None:
+    """Every exchange starts a new process at each node: what a client keeps must survive in the SuperNode."""
+    folder = tmp_path / "federation"
+    port = deploy(tmp_path, folder, 4, "--private-losses")
+    with processes(tmp_path / "logs") as here:
+        here.start("superlink", folder / "superlink" / "start.sh")
+        until("the SuperLink answers", lambda: answers(port, folder / "ca" / "ca.crt"), 60)
+        flwr_cli.register(folder)
+        for i in (1, 2, 3):
+            here.start(f"node-{i}", folder / "nodes" / f"node-{i}" / "start.sh")
+        assert flwr_cli.wait(folder, flwr_cli.start(folder), print)
+    run = RunFolder(folder / "run")
+    rows = run.metrics()
+    assert [r["round"] for r in rows] == [1, 2, 3, 4]
+    print([(r["seconds"], r["bytes_down"], r["bytes_up"]) for r in rows])
+    assert rows[-1]["clusters"] == 2
+    assert not any("loss" in r for r in rows)
+    labels = np.loadtxt(run.path / "labels.csv", delimiter=",", skiprows=1, usecols=1)
+    np.testing.assert_array_equal(labels, blobs.TRUTH)
+    trace = run.trace()
+    assert trace["L"].shape[2] == 0
+    assert np.isfinite(trace["rewards"]).all()

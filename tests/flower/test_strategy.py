@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +48,28 @@ def test_the_example_finds_the_groups(monkeypatch, capsys) -> None:
     by_node = [labels[f"node-{n}"] for n in range(1, 13)]
     assert by_node == [int(part % 4 == 3) for part in range(12)], by_node
     for name in [m for m in sys.modules if m.startswith("quickstart")]:
+        del sys.modules[name]
+
+
+def test_the_privacy_example_finds_the_groups_from_noisy_models_and_no_losses(monkeypatch, capsys) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE.parent / "flower_privacy"))
+    from privacy.client_app import app as client
+    from privacy.server_app import app as server
+
+    config = tomllib.loads((EXAMPLE.parent / "flower_privacy" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    grid, told = LocalGrid(), []
+    for part in range(12):
+        grid.add(part + 1, client, partition_id=part, num_partitions=12)
+        grid.nodes[part + 1][1].run_config = config
+        grid.spoil[part + 1] = lambda _, reply: told.append(reply) or reply
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 - Flower's noise comes from there
+    server(grid, Context(1, 1, {}, RecordDict(), config))
+    accuracy, labels = re.fullmatch(r"(?s).*accuracy ([\d.]+) %, clusters: (\{.*\})\s*", capsys.readouterr().out).groups()
+    assert {k for k, row in json.loads(labels.replace("'", '"')).items() if row} == {"node-4", "node-8", "node-12"}
+    assert 80 < float(accuracy) < 89  # 90 to 91 without noise
+    assert not any("losses" in record for m in told if m.has_content() for record in m.content.metric_records.values())
+    for name in [m for m in sys.modules if m.startswith("privacy")]:
         del sys.modules[name]
 
 

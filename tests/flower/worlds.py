@@ -11,6 +11,7 @@ from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.client import client_app
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Post
+from fedgwc.flower.private import private_losses
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.wire import RecipeWire, introduction
 
@@ -48,8 +49,9 @@ def build(job: Experiment, consent: bool = False, **options: Any) -> World:
     nodes_for(grid, job, share_class_counts=consent)
     roster = Roster(settings.strikes)
     federation = job.federation()
-    wire = RecipeWire.of(job.simulator(federation).model, federation.n_classes)
+    wire = RecipeWire.of(job.simulator(federation).model, federation.n_classes, settings.private_losses)
+    private = private_losses(job.algorithm) if settings.private_losses else None
     attendance = Attendance(Post(grid, settings.poll), roster, introduction)
-    made = World(grid, roster, attendance, FlowerEngine(grid, roster, wire, settings), job)
+    made = World(grid, roster, attendance, FlowerEngine(grid, roster, wire, settings, private), job)
     made.enrol()
     return made

@@ -165,13 +165,20 @@ class FedGWC:
     def learn(self, cluster: Cluster, updates: Updates, rng: Rng) -> Cluster:
         """The model, the weights and P after one cohort. Fewer than 3 answers say nothing about interactions."""
         cluster = replace(cluster, server=self.aggregator.step(cluster.server, updates))
+        if updates.rewards is not None:
+            updates = updates.rows(np.flatnonzero(updates.rewards.isfinite()))
         if len(updates) < 3:
             return cluster
+        return self.interact(cluster, updates.clients, self._rewards(cluster, updates, rng))
+
+    def _rewards(self, cluster: Cluster, updates: Updates, rng: Rng) -> Floats:
+        if updates.rewards is not None:  # each client has computed its own
+            given: Floats = updates.rewards.double().numpy()
+            return given / given.sum() if self.normalise else given
         sizes = updates.sizes.numpy() if self.statistics == "weighted" else None
         draws = rng.generator(cluster.id, 1) if self.loss_samples else None
         losses = updates.losses.numpy()
-        rewards = gaussian_rewards(losses, sizes=sizes, normalise=self.normalise, samples=self.loss_samples, rng=draws)
-        return self.interact(cluster, updates.clients, rewards)
+        return gaussian_rewards(losses, sizes=sizes, normalise=self.normalise, samples=self.loss_samples, rng=draws)
 
     def interact(self, cluster: Cluster, clients: Ids, rewards: Floats) -> Cluster:
         """Eq. 2 and Eq. 3 for the members that were sampled."""

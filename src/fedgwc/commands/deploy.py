@@ -16,11 +16,11 @@ def _need_flower() -> None:
             raise InputError(f"fedgwc deploy needs {module}; install it with: pip install 'fedgwc[flower]'")
 
 
-def init_command(folder: Path, recipe: str, host: str, port: int, bind: str, nodes: int, own_data: bool) -> None:
+def init_command(folder: Path, recipe: str, host: str, port: int, bind: str, nodes: int, own_data: bool, private: bool) -> None:
     _need_flower()
     from fedgwc.deploy.write import Plan, init
 
-    configs = init(folder, Plan(recipe, host, port, bind, nodes, own_data))
+    configs = init(folder, Plan(recipe, host, port, bind, nodes, own_data, private))
     show(Table(["node", "serves"], [[f"node-{i}", config] for i, config in enumerate(configs, 1)]))
     print(f"\nWritten: {folder}. Read {folder / 'README.md'}, then: fedgwc deploy check {folder}")
 

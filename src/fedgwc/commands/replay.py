@@ -28,6 +28,7 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
     trace = read_trace(path)
     if rounds is not None:
         trace = replace(trace, ids=trace.ids[:rounds], losses=trace.losses[:rounds])
+        trace = replace(trace, rewards=None if trace.rewards is None else trace.rewards[:rounds])
     if export is not None:
         _export(trace, export)
     axes = [parse_axis(s) for s in sweeps]
@@ -74,7 +75,8 @@ def _one(trace: Trace, algorithm: FedGWC, seed: int, chosen: dict[str, Any]) -> 
 
     def watch(number: int, state: FedGWCState) -> None:
         if not quiet and time.monotonic() - began > 1:
-            loss = float(np.nanmean(trace.losses[number - 1]))
+            losses = trace.losses[number - 1]
+            loss = float(np.nanmean(losses)) if np.isfinite(losses).any() else float("nan")  # private
             progress.round(number, loss, len(state.clusters))
 
     try:
@@ -115,7 +117,7 @@ def _numbers(trace: Trace, state: FedGWCState) -> dict[str, str]:
 
 
 def _export(trace: Trace, path: Path) -> None:
-    optional = {"truth": trace.truth, "counts": trace.counts, "sizes": trace.sizes}
+    optional = {"truth": trace.truth, "counts": trace.counts, "sizes": trace.sizes, "rewards": trace.rewards}
     known = {k: v for k, v in optional.items() if v is not None}
     np.savez_compressed(path, ids=trace.ids.astype(np.int32), L=trace.losses, **known)  # type: ignore[arg-type]
     print(f"wrote {path}: {len(trace.ids)} rounds of {trace.n_clients} clients")

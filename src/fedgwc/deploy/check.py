@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 import stat
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from fedgwc.deploy.write import Plan, parsed
 from fedgwc.errors import InputError
+from fedgwc.flower.private import private_losses
 
 BUNDLE = 10_000_000  # bytes that Flower sends at most
 OLDEST, NEWER = (1, 39), (1, 42)
@@ -53,7 +55,7 @@ def check(folder: Path) -> list[Finding]:
     for look in looks:
         try:
             findings += look()
-        except (OSError, ValueError, TypeError, InvalidSignature) as error:
+        except (OSError, ValueError, TypeError, KeyError, InvalidSignature) as error:
             findings.append(Finding("a file", False, f"{error}" or type(error).__name__))
     return findings
 
@@ -67,6 +69,7 @@ def _flower() -> Iterator[Finding]:
 def _app(folder: Path, plan: Plan) -> Iterator[Finding]:
     job = parsed((folder / "app" / "fedgwc_app" / "recipe.toml").read_text(encoding="utf-8"))
     yield Finding("recipe", True, f"{job.algorithm_name}, {job.rounds} rounds")
+    yield from _private(folder, job.algorithm)
     size = sum(p.stat().st_size for p in (folder / "app").rglob("*") if p.is_file())
     yield Finding("app", size < BUNDLE, f"{size:,} bytes travel to every node" + ("" if size < BUNDLE else ", too many"))
     if not plan.own_data:
@@ -77,6 +80,25 @@ def _app(folder: Path, plan: Plan) -> Iterator[Finding]:
         detail = f"{n} clients on {plan.nodes} nodes"
         detail = f"served twice: {twice[:5]}" if twice else f"served by nobody: {missing[:5]}" if missing else detail
         yield Finding("clients", not twice and not missing, detail)
+
+
+def _private(folder: Path, algorithm: Any) -> Iterator[Finding]:
+    """Losses that some nodes refuse to tell, or that the algorithm cannot do without, would stop the run."""
+    text = (folder / "app" / "pyproject.toml").read_text(encoding="utf-8")
+    config = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
+    if not config.get("private-losses"):
+        insist = [
+            home.name for home in _homes(folder) if "private-losses=true" in (home / "node-config").read_text(encoding="utf-8")
+        ]
+        if insist:
+            detail = f"{insist[0]} insists on it; set private-losses = true in app/pyproject.toml"
+            yield Finding("private losses", False, detail)
+        return
+    try:
+        private_losses(algorithm)
+        yield Finding("private losses", True, "up to three exchanges per round")
+    except InputError as error:
+        yield Finding("private losses", False, str(error))
 
 
 def _configs(folder: Path) -> list[str]:

@@ -17,6 +17,7 @@ import numpy as np
 from fedgwc.deploy import secrets
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment, recipes
+from fedgwc.flower.private import private_losses
 
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?")
 
@@ -31,6 +32,7 @@ class Plan:
     bind: str = "0.0.0.0"  # noqa: S104 - a server is there to be reached; TLS and node keys say by whom
     nodes: int = 3
     own_data: bool = False  # nodes bring their data, instead of serving clients of the recipe's federation
+    private_losses: bool = False  # losses stay with the clients, and nodes refuse to tell them
 
     def __post_init__(self) -> None:
         if not HOST.fullmatch(self.host):
@@ -48,6 +50,8 @@ def init(folder: Path, plan: Plan) -> list[str]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not an empty folder; choose a new one, since keys are never overwritten")
     text = recipe_text(plan.recipe)
+    if plan.private_losses:
+        private_losses(parsed(text).algorithm)  # refuses what does not go together
     configs = node_configs(plan, text)
     for name in ("app/fedgwc_app", "ca", "superlink", "flwr", *(f"nodes/node-{i}" for i in range(1, plan.nodes + 1))):
         (folder / name).mkdir(parents=True)
@@ -62,6 +66,7 @@ def init(folder: Path, plan: Plan) -> list[str]:
     (folder / "app" / "fedgwc_app" / "recipe.toml").write_text(text, encoding="utf-8")
     everybody = 3 if plan.own_data else sum(len(clients) for clients in dealt(plan, text))
     known = {**asdict(plan), "folder": folder.resolve(), "min_clients": max(3, everybody), "min_replies": 3}
+    known["private_losses"] = json.dumps(plan.private_losses)
     for template, target in FILES.items():
         _fill(template, folder / target, known)
     (folder / "deploy.json").write_text(json.dumps(asdict(plan), indent=2) + "\n", encoding="utf-8")
@@ -123,6 +128,7 @@ def dealt(plan: Plan, text: str) -> list[list[int]]:
 
 def node_configs(plan: Plan, text: str) -> list[str]:
     """Each node's own line of configuration."""
+    consents = "share-class-counts=false" + (" private-losses=true" if plan.private_losses else "")
     if plan.own_data:
-        return [f'name="node-{i}" data="/path/to/data.npz" share-class-counts=false' for i in range(1, plan.nodes + 1)]
-    return [f'clients="{part[0]}-{part[-1]}" share-class-counts=false' for part in dealt(plan, text)]
+        return [f'name="node-{i}" data="/path/to/data.npz" {consents}' for i in range(1, plan.nodes + 1)]
+    return [f'clients="{part[0]}-{part[-1]}" {consents}' for part in dealt(plan, text)]

@@ -5,7 +5,8 @@ What happens when things go wrong is written down in docs/deploy.md, and decided
 - a client that does not answer, or whose reply is invalid, is a missing row; P and counts change for those who answered;
 - a client that cannot be asked (its node is known to be away, or it is excluded) is replaced by a stand-in of its cluster;
 - a model with fewer than `min_replies` valid answers gets none of them, so its cluster stays as it is;
-- if that holds for every model, `TooFewReplies` is raised and nothing changes: the round is to be tried again.
+- if that holds for every model, `TooFewReplies` is raised and nothing changes: the round is to be tried again;
+- with private losses two more exchanges give rewards in place of losses; where they fail, the updates count and P stays.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fedgwc.core import Ids, Scores, Split, Updates
+from fedgwc.core import Floats, Ids, Scores, Split, Updates
 from fedgwc.engines.meter import Costs, Reported
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Letter, Post, is_away
+from fedgwc.flower.private import PrivateLosses
 from fedgwc.flower.roster import Roster
-from fedgwc.flower.wire import Question, Scored, Task, Trained, Wire
+from fedgwc.flower.wire import Question, Rewarded, Scored, Summed, Task, Trained, Wire
 
 log = logging.getLogger("fedgwc")
 
-Answer = TypeVar("Answer", Trained, Scored)
+Answer = TypeVar("Answer", Trained, Scored, Summed, Rewarded)
 Put = Callable[[list[Task]], list[Question]]
 Read = Callable[[RecordDict, Sequence[Task]], dict[Task, Answer | Invalid]]
 Found = dict[Task, Answer | Invalid]
@@ -45,8 +47,10 @@ class TooFewReplies(Exception):  # noqa: N818 - what happened, and no mistake of
 class FlowerEngine:
     """Trains and evaluates on the nodes of a Flower `Grid`; the roster says who is where."""
 
-    def __init__(self, grid: Grid, roster: Roster, wire: Wire, options: Options | None = None) -> None:
-        self.roster, self.wire, self.options = roster, wire, options or Options()
+    def __init__(
+        self, grid: Grid, roster: Roster, wire: Wire, options: Options | None = None, private: PrivateLosses | None = None
+    ) -> None:
+        self.roster, self.wire, self.options, self.private = roster, wire, options or Options(), private
         self.post = Post(grid, self.options.poll)
         self.costs = Costs()  # bytes as they went over the wire
         self.number = 0  # of the round
@@ -64,13 +68,18 @@ class FlowerEngine:
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
         tasks = self._present(clients, which, seed, among=self.labels)
         answers = self._ask(tasks, lambda t: self.wire.train(t, models, seed, self.number), self.wire.trained)
-        for a in answers:
-            self.roster.good(a.task.number, a.size, a.counts)
         self.tested += [a.test for a in answers if a.test is not None]
-        updates, rows = self._updates(self._enough(answers, len(models)), models)
-        steps = int(np.isfinite(updates.losses.numpy()).sum())
+        enough = self._enough(answers, len(models))
+        struck = dict(self.roster.invalid)
+        rounding = torch.finfo(models.dtype).eps
+        rewards = self.private.rewards(enough, self._ask, self.number, rounding) if self.private else None
+        for a in answers:
+            if self.roster.invalid.get(a.task.number) == struck.get(a.task.number):
+                self.roster.good(a.task.number, a.size, a.counts)
+        updates, rows = self._updates(enough, models, rewards)
+        steps = sum(a.kept.steps if a.kept else len(a.losses) for a in enough)
         self.costs = self.costs.plus(client_updates=len(updates), gradient_steps=steps)
-        self.reported.append(Reported(updates.clients, rows, updates.losses.numpy()))
+        self.reported.append(Reported(updates.clients, rows, updates.losses.numpy(), rewards))
         return updates
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
@@ -175,14 +184,15 @@ class FlowerEngine:
             raise TooFewReplies(f"{len(answers)} valid answers; a model needs {self.options.min_replies}")
         return [a for a in answers if a.task.row not in few]
 
-    def _updates(self, answers: list[Trained], models: Tensor) -> tuple[Updates, Ids]:
+    def _updates(self, answers: list[Trained], models: Tensor, rewards: Floats | None) -> tuple[Updates, Ids]:
         clients = np.array([a.task.number for a in answers], np.int64)
         losses = np.full((len(answers), max(len(a.losses) for a in answers)), np.nan)
         for i, a in enumerate(answers):
             losses[i, : len(a.losses)] = a.losses
         trained = torch.from_numpy(np.stack([a.model for a in answers])).to(models)
         sizes = torch.tensor([a.size for a in answers])
-        updates = Updates(clients, trained, torch.from_numpy(losses).to(models.dtype), sizes, self.wire.n_params)
+        given = None if rewards is None else torch.from_numpy(rewards)
+        updates = Updates(clients, trained, torch.from_numpy(losses).to(models.dtype), sizes, self.wire.n_params, given)
         return updates, np.array([a.task.row for a in answers], np.int64)
 
 

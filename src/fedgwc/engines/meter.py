@@ -33,6 +33,7 @@ class Reported:
     clients: Ids  # [n] those who answered
     which: Ids  # [n] the model each started from
     losses: NDArray[np.floating]  # [n, S]
+    rewards: NDArray[np.floating] | None = None  # [n], where losses are private
 
 
 class Meter:

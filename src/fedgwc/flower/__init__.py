@@ -3,7 +3,8 @@
 >>> from fedgwc.flower import FedGWCStrategy, client_app, server_app  # doctest: +SKIP
 
 `server_app(recipe)` and `client_app(recipe)` are ready-made apps; `FedGWCStrategy` adds clustering to an app of one's own;
-`FlowerEngine` runs any algorithm of `fedgwc.ALGORITHMS` over a Flower `Grid`. docs/deploy.md says how they behave.
+`FlowerEngine` runs any algorithm of `fedgwc.ALGORITHMS` over a Flower `Grid`; with `private_losses` and `keep_losses` the
+losses of such an app stay with its clients. docs/deploy.md says how they behave.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedgwc.engines.flower import FlowerEngine, TooFewReplies
     from fedgwc.flower.client import client_app
+    from fedgwc.flower.keeping import keep_losses, private_losses
     from fedgwc.flower.options import Options
     from fedgwc.flower.server import server_app
     from fedgwc.flower.strategy import FedGWCStrategy
@@ -24,10 +26,21 @@ _HOME = {
     "Options": "fedgwc.flower.options",
     "TooFewReplies": "fedgwc.engines.flower",
     "client_app": "fedgwc.flower.client",
+    "keep_losses": "fedgwc.flower.keeping",
+    "private_losses": "fedgwc.flower.keeping",
     "server_app": "fedgwc.flower.server",
 }
 
-__all__ = ["FedGWCStrategy", "FlowerEngine", "Options", "TooFewReplies", "client_app", "server_app"]
+__all__ = [
+    "FedGWCStrategy",
+    "FlowerEngine",
+    "Options",
+    "TooFewReplies",
+    "client_app",
+    "keep_losses",
+    "private_losses",
+    "server_app",
+]
 
 
 def __getattr__(name: str) -> Any:

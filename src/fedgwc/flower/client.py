@@ -6,6 +6,7 @@ The node's own configuration says whom it serves:
     data="/data/mine.npz"    or the node's own data (see the data set `arrays`), under the name ...
     name="hospital-a"        ... which must differ from every other node's
     share-class-counts=true  consent to tell the server how many samples of each class there are (default: false)
+    private-losses=true      answer only where losses stay private (default: false, the run decides)
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from fedgwc import random
-from fedgwc.core import Split
+from fedgwc.core import Floats, Ids, Split
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment, load
 from fedgwc.flower import checks
+from fedgwc.flower.keeping import PRIVATE, is_private, keep_losses, private_losses
+from fedgwc.flower.moments import LARGEST
 from fedgwc.flower.wire import PROTOCOL, fingerprint
 from fedgwc.local import minibatches, sgd_step
 
@@ -46,7 +49,7 @@ class Served:
 
 def client_app(recipe: Recipe = None) -> ClientApp:
     """A ready-made client app for a recipe (its name, file, tables, or the experiment itself)."""
-    app = ClientApp()
+    app = private_losses(ClientApp())
     job = recipe if isinstance(recipe, Experiment) else load(recipe)
 
     @lru_cache(maxsize=8)  # a process that serves several messages, or several nodes, builds its data once
@@ -60,13 +63,13 @@ def client_app(recipe: Recipe = None) -> ClientApp:
     def identify(message: Message, context: Context) -> Message:
         return Message(introduce(node(context)), reply_to=message)
 
-    @app.train()
+    @app.train(mods=[keep_losses])
     def train(message: Message, context: Context) -> Message:
         return Message(trained(node(context), message.content), reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return Message(scored(node(context), message.content), reply_to=message)
+        return Message(scored(node(context), message.content, is_private(message, context)), reply_to=message)
 
     return app
 
@@ -119,16 +122,18 @@ def trained(me: Served, content: RecordDict) -> RecordDict:
     seed, numbers = cast(int, config["seed"]), cast(list[int], config["numbers"])
     arrays, reply = ArrayRecord(), RecordDict({"about": ConfigRecord({"model": me.model})})
     which = np.array(config["which"], np.int64)
+    private = config.get(PRIVATE) is True
+    largest = LARGEST if private else torch.finfo(models.dtype).max
     tests = me.engine.evaluate(np.array(places, np.int64), models, which)
     counts = me.engine.federation.class_counts("train").astype(int) if me.consents else None
     for i, (place, number) in enumerate(zip(places, numbers, strict=True)):
         theta, losses = train_one(me.engine, place, number, models[which[i]], seed)
-        if not (torch.isfinite(theta).all() and torch.isfinite(losses).all()):
+        if not (torch.isfinite(theta).all() and (losses.abs() <= largest).all()):
             continue
         arrays[str(number)] = Array(theta.cpu().numpy())
         total, right = int(tests.total[i].sum()), int(tests.correct[i].sum())
-        about = {"test-loss": float(tests.loss[i]), "test-correct": right, "test-total": total}
-        reply[f"client-{number}"] = metrics = MetricRecord({"num-examples": int(me.engine.sizes[place]), **about})
+        about = {"num-examples": int(me.engine.sizes[place]), "test-correct": right, "test-total": total}
+        reply[f"client-{number}"] = metrics = MetricRecord({**about, **({} if private else {"test-loss": float(tests.loss[i])})})
         metrics["losses"] = losses.double().tolist()
         if counts is not None:
             metrics["class-counts"] = counts[place].tolist()
@@ -154,16 +159,32 @@ def train_one(engine: Simulator, client: int, number: int, start: Tensor, seed: 
     return theta, torch.stack(losses).cpu()
 
 
-def scored(me: Served, content: RecordDict) -> RecordDict:
+def scored(me: Served, content: RecordDict, private: bool = False) -> RecordDict:
     models, config, places = _question(me, content)
     split: Split = "train" if config.get("split") == "train" else "test"
     scores = me.engine.evaluate(np.array(places, np.int64), models, np.array(config["which"], np.int64), split)
-    record = MetricRecord({"loss": scores.loss.tolist()})
+    loss = scores.loss
+    if private:
+        loss = choices(scores.clients, loss) if split == "train" else np.full_like(loss, np.nan)
+    record = MetricRecord({"loss": loss.tolist()})
     for name, values in (("correct", scores.correct), ("total", scores.total)):
         record[name] = values.sum(1).astype(int).tolist()
         if me.consents:
             record[f"{name}-by-class"] = values.astype(int).ravel().tolist()
     return RecordDict({"scores": record, "about": ConfigRecord({"model": me.model})})
+
+
+def choices(clients: Ids, losses: Floats) -> Floats:
+    """In place of losses [n]: 0 for each client's best model, 1 for its others.
+
+    >>> choices(np.array([5, 5, 7, 7]), np.array([0.3, 0.2, 0.1, np.nan])).tolist()
+    [1.0, 0.0, 0.0, 1.0]
+    """
+    said = np.ones(len(losses))
+    for k in np.unique(clients):
+        mine = np.flatnonzero(clients == k)
+        said[mine[np.nan_to_num(losses[mine], nan=np.inf).argmin()]] = 0.0
+    return said
 
 
 def _question(me: Served, content: RecordDict) -> tuple[Tensor, ConfigRecord, list[int]]:

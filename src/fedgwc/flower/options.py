@@ -23,6 +23,7 @@ class Options:
     pause: float = 5.0  # seconds between such attempts
     strikes: int = 3  # invalid replies in a row after which a client is excluded
     poll: float = 0.2  # seconds between looks into the mailbox
+    private_losses: bool = False  # clients tell rewards, and losses only in masked sums; up to three exchanges per round
 
     def __post_init__(self) -> None:
         if not (self.deadline > 0 and self.poll > 0 and self.wait >= 0 and self.pause >= 0):

@@ -47,13 +47,16 @@ class Rounds(Generic[State]):
         )
 
     def welcome(self, state: State, number: int) -> State:
-        """Newcomers join the cluster whose model has the lowest loss on their training data; who does not answer waits."""
+        """Newcomers join the cluster whose model has the lowest loss on their training data; who does not answer waits.
+
+        Where nobody may know these losses they join the largest.
+        """
         names = [n for n in self.attendance.admit() if self.attendance.newcomers[n] not in self.engine.roster.silent]
         if not names:
             return state
         clustering = self.algorithm.clustering(state)
-        rows = dict.fromkeys(names, 0)
-        if len(clustering.models) > 1:
+        rows = dict.fromkeys(names, int(np.bincount(clustering.labels).argmax()))
+        if len(clustering.models) > 1 and self.engine.wire.compares:
             self.engine.begin(number, clustering.labels)
             rows = {name: int(loss.argmin()) for name, loss in self.engine.losses(names, clustering.models).items()}
         joined = [name for name in names if name in rows]
@@ -75,7 +78,8 @@ class Rounds(Generic[State]):
         if len(tested):
             loss, right, total = tested.T
             by_size = float(right.sum() / total.sum())
-            row = {"accuracy": float((right / total).mean()), "accuracy_by_size": by_size, "loss": float(loss.mean())}
+            row = {"accuracy": float((right / total).mean()), "accuracy_by_size": by_size}
+            row |= {} if np.isnan(loss).any() else {"loss": float(loss.mean())}  # private
         answered = sum(len(r.clients) for r in self.engine.reported)
         invalid = sum(roster.invalid.values())
         return {**row, "clients": len(roster), "answered": answered, "invalid": invalid, "excluded": len(roster.excluded)}

@@ -24,6 +24,7 @@ from fedgwc.flower.client import Recipe
 from fedgwc.flower.journal import Journal, told
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Post
+from fedgwc.flower.private import private_losses
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.wire import Identity, RecipeWire, introduction
@@ -62,6 +63,7 @@ def speak() -> None:
 def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None) -> Clustering:
     """Run to the end, or go on with what `out` holds. Killed at any moment, the next call resumes after the last round."""
     options = options or Options()
+    private = private_losses(job.algorithm, out / "state" / "summed") if options.private_losses else None
     folder, roster = RunFolder(out), Roster(options.strikes)
     attendance = Attendance(Post(grid, options.poll), roster, introduction)
     known = folder.has_run()
@@ -78,7 +80,8 @@ def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None
         simulator = job.simulator(placeholder(like))
         if not known:
             folder.create(_config(job, like, options))
-        engine = FlowerEngine(grid, roster, RecipeWire.of(simulator.model, like.n_classes), options)
+        wire = RecipeWire.of(simulator.model, like.n_classes, options.private_losses)
+        engine = FlowerEngine(grid, roster, wire, options, private)
         return _Run(job, journal, Rounds(job.algorithm, engine, attendance, job.seed), simulator).go(saved)
     finally:
         folder.close()

@@ -24,7 +24,8 @@ from fedgwc.core import Split
 from fedgwc.errors import InputError
 from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
-from fedgwc.flower.wire import Identity, Kind, Question, Scored, Task, Trained
+from fedgwc.flower.keeping import PRIVATE
+from fedgwc.flower.wire import Identity, Kind, Question, Scored, Task, Trained, losses_of
 
 BUFFERS = ("running_mean", "running_var")  # averaged, but no parameters: momentum must not touch them
 
@@ -56,9 +57,10 @@ class StateWire:
     dtype: torch.dtype
     n_params: int | None
     config: dict[Kind, dict[str, Any]] = field(default_factory=dict)
+    private: bool = False  # losses stay with the clients
 
     @classmethod
-    def of(cls, arrays: ArrayRecord, config: dict[Kind, dict[str, Any]]) -> StateWire:
+    def of(cls, arrays: ArrayRecord, config: dict[Kind, dict[str, Any]], private: bool = False) -> StateWire:
         entries, fixed = [], {}
         for name, array in arrays.items():
             values = array.numpy()
@@ -71,7 +73,7 @@ class StateWire:
         entries.sort(key=lambda e: e.name.split(".")[-1] in BUFFERS)  # stable: otherwise in the order given
         n = sum(int(np.prod(e.shape)) for e in entries if e.name.split(".")[-1] not in BUFFERS)
         wide = torch.float64 if any(e.dtype == np.float64 for e in entries) else torch.float32
-        return cls(tuple(entries), fixed, tuple(arrays), wide, n, config)
+        return cls(tuple(entries), fixed, tuple(arrays), wide, n, config, private)
 
     # Vectors and arrays
 
@@ -89,6 +91,11 @@ class StateWire:
 
     # Questions and answers
 
+    @property
+    def compares(self) -> bool:
+        """One model per message: a client that keeps its losses cannot compare them."""
+        return not self.private
+
     def train(self, tasks: Sequence[Task], models: Tensor, seed: int, number: int) -> list[Question]:
         return self._questions(tasks, models, "train", number)
 
@@ -97,7 +104,7 @@ class StateWire:
         return self._questions(tasks, models, "train" if split == "train" else "evaluate", number)
 
     def _questions(self, tasks: Sequence[Task], models: Tensor, kind: Kind, number: int) -> list[Question]:
-        config = {**self.config.get(kind, {}), "server-round": number}
+        config = {**self.config.get(kind, {}), "server-round": number, **({PRIVATE: True} if self.private else {})}
         records = {row: self.arrays(models[row]) for row in {t.row for t in tasks}}
         return [Question((t,), RecordDict({"arrays": records[t.row], "config": ConfigRecord(dict(config))}), kind) for t in tasks]
 
@@ -105,9 +112,9 @@ class StateWire:
         records = list(content.array_records.values())
         if len(records) != 1 or set(records[0]) != set(self.order):
             raise Invalid("the reply must hold one ArrayRecord with the names of the model that was sent")
-        metrics = _metrics(content)
-        size = checks.count(metrics, "num-examples", 1)
-        return {tasks[0]: Trained(tasks[0], self.vector(records[0]).numpy(), checks.losses(metrics), size)}
+        size = checks.count(_metrics(content), "num-examples", 1)
+        losses, kept = losses_of(content, next(iter(content.metric_records)), self.private)
+        return {tasks[0]: Trained(tasks[0], self.vector(records[0]).numpy(), losses, size, kept=kept)}
 
     def scored(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Scored | Invalid]:
         metrics = _metrics(content)

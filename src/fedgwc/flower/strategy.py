@@ -24,11 +24,12 @@ from fedgwc.flower.checks import Invalid
 from fedgwc.flower.journal import Journal, told
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Letter, Post
+from fedgwc.flower.private import PrivateLosses, private_losses
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import speak
 from fedgwc.flower.states import StateWire, introduction
-from fedgwc.flower.wire import Task
+from fedgwc.flower.wire import Kind, Task
 from fedgwc.record import RunFolder
 from fedgwc.settings import override, plain
 
@@ -58,6 +59,7 @@ class FedGWCStrategy(Strategy):
         if hasattr(self.algorithm, "n_models"):
             raise InputError("this algorithm starts from several initial models, but start() is given one; use server_app")
         self.options, self.out, self.seed = options or Options(), out, seed
+        self._private()  # refuses what does not go together
         self.models: list[ArrayRecord] = []
         self.labels: dict[str, int] = {}
 
@@ -74,13 +76,15 @@ class FedGWCStrategy(Strategy):
         """Run all rounds. The result's arrays are the largest cluster's model; `timeout` is each round's deadline."""
         speak()
         options = replace(self.options, deadline=float(timeout))
-        wire = StateWire.of(initial_arrays, {"train": dict(train_config or {}), "evaluate": dict(evaluate_config or {})})
+        configs: dict[Kind, Any] = {"train": dict(train_config or {}), "evaluate": dict(evaluate_config or {})}
+        wire = StateWire.of(initial_arrays, configs, options.private_losses)
         roster = Roster(options.strikes)
         attendance = Attendance(Post(grid, options.poll), roster, introduction)
         journal = self._journal(wire, options)
         saved = journal.restore(roster) if journal else None
         attendance.gather(options)
-        rounds = Rounds(self.algorithm, FlowerEngine(grid, roster, wire, options), attendance, self.seed)
+        engine = FlowerEngine(grid, roster, wire, options, self._private())
+        rounds = Rounds(self.algorithm, engine, attendance, self.seed)
         done, state = (saved[0], saved[1].state) if saved else (0, rounds.start(wire.vector(initial_arrays)))
         result = Result()
         try:
@@ -93,6 +97,10 @@ class FedGWCStrategy(Strategy):
         finally:
             if journal:
                 journal.folder.close()
+
+    def _private(self) -> PrivateLosses | None:
+        note = Path(self.out) / "state" / "summed" if self.out is not None else None
+        return private_losses(self.algorithm, note) if self.options.private_losses else None
 
     def _journal(self, wire: StateWire, options: Options) -> Journal | None:
         if self.out is None:
@@ -111,8 +119,11 @@ class FedGWCStrategy(Strategy):
     def _watch(
         self, number: int, state: Any, rounds: Rounds[Any], wire: StateWire, result: Result, evaluate_fn: Evaluate | None
     ) -> None:
-        losses = np.concatenate([np.nanmean(r.losses, 1) for r in rounds.engine.reported])
-        result.train_metrics_clientapp[number] = MetricRecord({"train_loss": float(losses.mean()), "num-clients": len(losses)})
+        reported = rounds.engine.reported
+        losses = np.concatenate([np.nanmean(r.losses, 1) for r in reported if r.losses.size] or [[]])
+        known = {"train_loss": float(losses.mean())} if len(losses) else {}  # private
+        clients = sum(len(r.clients) for r in reported)
+        result.train_metrics_clientapp[number] = MetricRecord({**known, "num-clients": clients})
         if evaluate_fn is None:
             return
         found = MetricRecord()

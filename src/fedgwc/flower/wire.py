@@ -6,6 +6,9 @@ The reply:    models  one trained vector per client, by number
               client-<number>  num-examples, losses, test-loss, test-correct, test-total and, with consent, class-counts
 To evaluate:  the same question with a split; a client may stand in it several times
 The reply:    scores  loss, correct, total: one entry per question; with consent correct-by-class and total-by-class
+
+With private-losses = true in the config a reply to training holds `steps` in place of `losses`, no test-loss, and a key (see
+`keeping`); an evaluation tells in place of losses which of the models asked about is the best, 0, and which are not, 1.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from torch import Tensor
 from fedgwc.core import Floats, Ids, Split
 from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
+from fedgwc.flower.keeping import PRIVATE
+from fedgwc.flower.masking import KEY_BYTES
 from fedgwc.local import FlatModel
 
 PROTOCOL = 1
@@ -53,15 +58,25 @@ class Identity:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Losses that stayed with a client."""
+
+    steps: int  # S
+    key: bytes  # of its node, for masked sums
+    record: str  # what its node calls it
+
+
+@dataclass(frozen=True)
 class Trained:
     """One client's checked answer."""
 
     task: Task
     model: NDArray[Any]  # [D]
-    losses: Floats  # [S]
+    losses: Floats  # [S], or [0] where they are private
     size: int
     counts: Ids | None = None  # [C], with consent
-    test: tuple[float, int, int] | None = None  # loss, right answers and samples, of the model that it was sent
+    test: tuple[float, int, int] | None = None  # loss (NaN: private), right answers and samples, of the model that it was sent
+    kept: Kept | None = None  # about private losses
 
 
 @dataclass(frozen=True)
@@ -75,12 +90,28 @@ class Scored:
 
 
 @dataclass(frozen=True)
+class Summed:
+    """A client's losses are in this sum of its node's."""
+
+    task: Task
+    words: NDArray[np.uint64]  # [2, 2, S], masked
+
+
+@dataclass(frozen=True)
+class Rewarded:
+    """What a client says of its own losses, given its cohort's mean and variance."""
+
+    task: Task
+    reward: float
+
+
+@dataclass(frozen=True)
 class Question:
     """The content of one message, and the tasks that its reply answers."""
 
     tasks: tuple[Task, ...]
     content: RecordDict
-    kind: Kind  # of message
+    kind: str  # of message
 
 
 class Wire(Protocol):
@@ -91,6 +122,11 @@ class Wire(Protocol):
 
     @property
     def n_params(self) -> int | None: ...
+
+    @property
+    def compares(self) -> bool:
+        """Whether a client can tell which of several models fits its training data best."""
+        ...
 
     def train(self, tasks: Sequence[Task], models: Tensor, seed: int, number: int) -> list[Question]: ...
     def trained(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Trained | Invalid]: ...
@@ -119,6 +155,17 @@ def introduction(reply: Message, node: int) -> Identity:
     return Identity(checks.names(about.get("names")), shape, classes, *scale)
 
 
+def losses_of(content: RecordDict, record: str, private: bool) -> tuple[Floats, Kept | None]:
+    """A client's losses, or what it tells about those that it keeps."""
+    metrics = content.metric_records.get(record, MetricRecord())
+    if not private:
+        return checks.losses(metrics), None
+    if "losses" in metrics:
+        raise Invalid("it sent its losses, which are to stay private; does its app lack the mod keep_losses?")
+    key = checks.key(content.config_records.get("party", ConfigRecord()), "key", KEY_BYTES)
+    return np.empty(0), Kept(checks.count(metrics, "steps", 1), key, record)
+
+
 @dataclass(frozen=True)
 class RecipeWire:
     """The questions of fedgwc's own server app."""
@@ -128,11 +175,16 @@ class RecipeWire:
     model: str  # fingerprint
     n_classes: int
     n_params: int | None
+    private: bool = False  # losses stay with the clients
 
     @classmethod
-    def of(cls, model: FlatModel, n_classes: int) -> RecipeWire:
+    def of(cls, model: FlatModel, n_classes: int, private: bool = False) -> RecipeWire:
         dtype = torch.empty(0, dtype=model.dtype).numpy().dtype
-        return cls(model.size, dtype, fingerprint(model), n_classes, model.n_params)
+        return cls(model.size, dtype, fingerprint(model), n_classes, model.n_params, private)
+
+    @property
+    def compares(self) -> bool:
+        return True
 
     def train(self, tasks: Sequence[Task], models: Tensor, seed: int, number: int) -> list[Question]:
         return [self._question(tasks, models, "train", {"seed": seed})]
@@ -144,7 +196,7 @@ class RecipeWire:
         rows = sorted({t.row for t in tasks})
         arrays = ArrayRecord({str(i): Array(models[row].cpu().numpy()) for i, row in enumerate(rows)})
         # A fresh record for every message: Flower hands a shared one to all clients of a process.
-        config = ConfigRecord({"protocol": PROTOCOL, "model": self.model, **more})
+        config = ConfigRecord({"protocol": PROTOCOL, "model": self.model, **({PRIVATE: True} if self.private else {}), **more})
         config["names"] = [t.name for t in tasks]
         config["numbers"] = [t.number for t in tasks]
         config["which"] = [rows.index(t.row) for t in tasks]
@@ -159,12 +211,12 @@ class RecipeWire:
             if metrics is None and str(task.number) not in models:
                 continue  # it failed on its own and says so by silence: a missing row
             try:
-                answers[task] = self._one(task, models.get(str(task.number)), metrics or MetricRecord())
+                answers[task] = self._one(task, models.get(str(task.number)), metrics or MetricRecord(), content)
             except Invalid as reason:
                 answers[task] = reason
         return answers
 
-    def _one(self, task: Task, model: Array | None, metrics: MetricRecord) -> Trained:
+    def _one(self, task: Task, model: Array | None, metrics: MetricRecord, content: RecordDict) -> Trained:
         vector = checks.array(model, (self.size,), self.dtype)
         size = checks.count(metrics, "num-examples", 1)
         counts = checks.counts(metrics, "class-counts", self.n_classes) if "class-counts" in metrics else None
@@ -173,8 +225,9 @@ class RecipeWire:
         total, right = checks.count(metrics, "test-total"), checks.count(metrics, "test-correct")
         if right > total:
             raise Invalid(f"test-correct is {right} of {total}")
-        test = (checks.number(metrics, "test-loss"), right, total) if total else None
-        return Trained(task, vector, checks.losses(metrics), size, counts, test)
+        loss = math.nan if self.private or not total else checks.number(metrics, "test-loss")
+        losses, kept = losses_of(content, f"client-{task.number}", self.private)
+        return Trained(task, vector, losses, size, counts, (loss, right, total) if total else None, kept)
 
     def scored(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Scored | Invalid]:
         self._same_model(content)

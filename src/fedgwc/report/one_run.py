@@ -77,9 +77,8 @@ def _accuracy(run: Run) -> Section:
         f"Each client's own model on its own test set.{marked}",
         accuracy.draw(run),
     )
-    return Section(
-        "accuracy", "Accuracy", accuracy.jumps(run).replace("it goes", "balanced accuracy goes"), (picture,), layout="wide"
-    )
+    lead = accuracy.jumps(run).replace("it goes", f"{accuracy.leading(run).replace('_', ' ')} goes")
+    return Section("accuracy", "Accuracy", lead, (picture,), layout="wide")
 
 
 def _tree(run: Run) -> Section | None:
