@@ -55,7 +55,7 @@ def assert_same_runs(a: Path, b: Path) -> None:
             np.testing.assert_array_equal(value, splits[1][name][key])
 
 
-EAGER = {"visits": 1, "min_size": 2}  # splits within a few rounds, so that trees are interrupted too
+EAGER = {"when": "visits", "visits": 1, "min_size": 2}  # splits within a few rounds, so that trees are interrupted too
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -11,7 +11,15 @@ from fedgwc.commands.run import run_command
 from fedgwc.errors import InputError
 from fedgwc.track import check_tracker, image, tree_text
 
-SETS = ["rounds=12", "data.train_size=6", "algorithm.rate=0.5", "algorithm.visits=2", "local.steps=2", "evaluate.every=4"]
+SETS = [
+    "rounds=12",
+    "data.train_size=6",
+    "algorithm.rate=0.5",
+    "algorithm.when=visits",
+    "algorithm.visits=2",
+    "local.steps=2",
+    "evaluate.every=4",
+]
 
 
 def test_scalars_tree_and_matrices_are_written(tmp_path: Path) -> None:

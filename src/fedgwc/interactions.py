@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
 
 from fedgwc.core import Floats, Ids
 from fedgwc.errors import InputError
@@ -42,20 +43,66 @@ def gaussian_rewards(
     >>> gaussian_rewards([[1.0], [2.0], [3.0]]).round(4).tolist()
     [0.6065, 1.0, 0.6065]
     """
-    given = np.asarray(losses)
-    rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
-    x = _losses(given)
-    made = np.isfinite(x)
-    enough = made.sum(0) >= 3
-    x, made = x[:, enough], made[:, enough]
-    mean, variance = _statistics(np.where(made, x, 0.0), made, sizes)
+    x, mean, variance = _cohort_statistics(losses, sizes)
     if samples:
         drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, len(mean)))
         mean, variance = drawn.mean(0), drawn.var(0)
-    scale = np.abs(np.where(made, x, 0.0)).max(0)
-    variance = np.where(variance <= (4 * rounding * scale) ** 2, 0.0, variance)
     omega = rewards_around(x, mean, variance)
     return omega / omega.sum() if normalise else omega
+
+
+def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floats:
+    """On which side of its cohort's mean each client's losses lie, in (0, 1): 1/2 on it, towards 1 above, towards 0 below.
+
+    The reward of Eq. 1 is a Gaussian's density at a loss and forgets the sign of its deviation. This is the same Gaussian's
+    distribution function, averaged over the steps a client made, with the same conventions. losses [n, S] -> [n].
+
+    >>> gaussian_sides([[1.0], [2.0], [3.0]]).round(4).tolist()
+    [0.1587, 0.5, 0.8413]
+    """
+    x, mean, variance = _cohort_statistics(losses, sizes)
+    flat = variance <= 0
+    z = np.where(flat, 0.0, (x - mean) / np.sqrt(np.where(flat, 1.0, variance)))
+    made = np.isfinite(x)
+    side: Floats = np.where(made, ndtr(z), 0.0).sum(1) / made.sum(1)
+    return side
+
+
+def loss_variances(losses: ArrayLike) -> tuple[float, float]:
+    """(between, within): how much losses [n, S] vary between clients, and between the steps of one client.
+
+    What a step's number says is taken out first (losses fall while a client trains). If all clients drew their data from one
+    source, a client's mean would only be a mean of its batches, and `between`, which counts a client's mean once per step, would
+    estimate the same variance as `within`. Their ratio is the F of an analysis of variance: 1 for clients that differ no more
+    than the batches of one of them do.
+
+    >>> loss_variances([[1.0, 3.0], [3.0, 1.0], [2.0, 2.0]])
+    (0.0, 2.0)
+    >>> loss_variances([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
+    (2.0, 0.0)
+    """
+    x = _losses(np.asarray(losses))
+    x = x[:, np.isfinite(x).sum(0) >= 3]
+    made = np.isfinite(x)
+    r = np.where(made, x - np.nanmean(x, 0), 0.0)
+    steps, n = made.sum(1), len(x)
+    mean = r.sum(1) / steps
+    between = float((steps * mean**2).sum() / (n - 1))
+    freedom = (steps - 1).sum() * (n - 1) / n
+    within = float((np.where(made, r - mean[:, None], 0.0) ** 2).sum() / freedom) if freedom > 0 else 0.0
+    return between, within
+
+
+def _cohort_statistics(losses: ArrayLike, sizes: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
+    """Losses [n, S] of steps made by at least three clients, with mean and variance [S]; variance 0: equal up to rounding."""
+    given = np.asarray(losses)
+    rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
+    x = _losses(given)
+    x = x[:, np.isfinite(x).sum(0) >= 3]
+    made = np.isfinite(x)
+    mean, variance = _statistics(np.where(made, x, 0.0), made, sizes)
+    scale = np.abs(np.where(made, x, 0.0)).max(0)
+    return x, mean, np.where(variance <= (4 * rounding * scale) ** 2, 0.0, variance)
 
 
 def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
@@ -180,12 +227,15 @@ def _alpha(alpha: float | ArrayLike, shape: tuple[int, ...]) -> Floats:
     return a
 
 
-def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: bool = False) -> NDArray[Any]:
+def affinity(
+    P: ArrayLike, beta: float, *, features: Features = "rows", scaled: bool = False, sides: ArrayLike | None = None
+) -> NDArray[Any]:
     """Eq. 4: W_kj = exp(-beta |v_k - v_j|^2) over unbiased perception vectors (UPV). P [K, K] -> W [K, K], diagonal 1.
 
     The UPV of client k towards j is row k of P without the entries k and j. All pairs come from one matrix product: the
     squared distance of whole rows less the two entries that a pair leaves out. `features="columns"` takes columns instead
-    of rows and `scaled` first brings P to [0, 1] by its extremes, both as in the authors' release.
+    of rows and `scaled` first brings P to [0, 1] by its extremes, both as in the authors' release. `sides` [K, K], kept as P is
+    but of `gaussian_sides`, lengthens the vectors: squared distances of both add up.
 
     Of more than `LARGE` clients W is float32, made block by block, so that P and W are all that memory must hold.
 
@@ -195,26 +245,35 @@ def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: 
     """
     if not (np.isfinite(beta) and beta > 0):
         raise InputError(f"beta must be positive and finite, got {beta}; it is the spread of the RBF kernel")
-    V = _square(P)
-    if scaled and np.ptp(V) > 0:
-        beta = beta / float(np.ptp(V)) ** 2  # distances feel only the scale
-    if features == "columns":
-        V = V.T
-    K, own, centre = len(V), np.diag(V), V.mean(0, dtype=np.float64).astype(V.dtype)
-    W = np.empty_like(V, order="C")
+    views = [_square(P)]
+    if scaled and np.ptp(views[0]) > 0:
+        beta = beta / float(np.ptp(views[0])) ** 2  # distances feel only the scale
+    if sides is not None:
+        views.append(_square(sides))
+        if views[1].shape != views[0].shape:
+            raise InputError(f"sides must have the shape of P, {views[0].shape}, got {views[1].shape}")
+    views = [V.T if features == "columns" else V for V in views]
+    centres = [V.mean(0, dtype=np.float64).astype(V.dtype) for V in views]
+    K = len(views[0])
+    W = np.empty_like(views[0], order="C")
     blocks = [slice(i, i + BLOCK) for i in range(0, K, BLOCK)] if K > LARGE else [slice(0, K)]
     for i, k in enumerate(blocks):
-        left = V[k] - centre
         for j in blocks[i:]:
-            right = left if j == k else V[j] - centre
-            squared = _squared_distances(left, right)
-            squared -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
-            squared -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
-            w = np.exp(-beta * np.maximum(squared, 0.0))
+            w = np.exp(-beta * sum(_upv_distances(V, centre, k, j) for V, centre in zip(views, centres, strict=True)))
             w = (w + w.T) / 2 if j == k else w
             W[k, j], W[j, k] = w, w.T
     np.fill_diagonal(W, 1.0)
     return W
+
+
+def _upv_distances(V: NDArray[Any], centre: NDArray[Any], k: slice, j: slice) -> NDArray[Any]:
+    """Squared distances between the UPVs of the clients `k` and `j`: of whole rows, less the two entries left out."""
+    own = np.diag(V)
+    squared = _squared_distances(V[k] - centre, V[j] - centre)
+    squared -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
+    squared -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
+    np.maximum(squared, 0.0, out=squared)
+    return squared
 
 
 def _square(P: ArrayLike) -> NDArray[Any]:
@@ -255,17 +314,38 @@ def fedgw_cluster(
     """
     if n_max < 2 or min_size < 1:
         raise InputError(f"n_max must be at least 2 and min_size at least 1, got {n_max} and {min_size}")
-    W = affinity(P, beta, features=features, scaled=scaled)
-    K = len(W)
-    none = np.zeros(K, np.int64)
-    n_max = min(n_max, K - 1)
+    found = groupings(P, beta, n_max, features=features, score=score, assign=assign, scaled=scaled, seed=seed)
+    best = best_grouping(found, below, min_size)
+    labels = np.zeros(len(np.asarray(P)), np.int64) if best is None else best
+    return labels, {n: score for n, (_, score) in found.items()}
+
+
+def best_grouping(found: dict[int, tuple[Ids, float]], below: float, min_size: int) -> Ids | None:
+    """Of several groupings the one with the lowest Davies-Bouldin score, at most `below`, without a group that is too small."""
+    good = [n for n, (y, score) in found.items() if y.any() and score <= below and np.bincount(y).min() >= min_size]
+    return found[min(good, key=lambda n: found[n][1])][0] if good else None
+
+
+def groupings(
+    P: ArrayLike,
+    beta: float,
+    n_max: int,
+    *,
+    features: Features = "rows",
+    score: Score = "affinity",
+    assign: Assign = "kmeans",
+    scaled: bool = False,
+    sides: ArrayLike | None = None,
+    seed: int = 0,
+) -> dict[int, tuple[Ids, float]]:
+    """{n: (labels [K], Davies-Bouldin)} for n = 2..n_max; empty if there are too few clients or nothing tells them apart."""
+    W = affinity(P, beta, features=features, scaled=scaled, sides=sides)
+    n_max = min(n_max, len(W) - 1)
     if n_max < 2 or _is_flat(W):
-        return none, {}
+        return {}
     U = embedding(W, n_max)
-    candidates = {n: assign_labels(U[:, :n], assign, seed) for n in range(2, n_max + 1)}
-    scores = {n: davies_bouldin(W if score == "affinity" else U[:, :n], y) for n, y in candidates.items()}
-    good = [n for n, y in candidates.items() if scores[n] <= below and np.bincount(y).min() >= min_size]
-    return (candidates[min(good, key=lambda n: scores[n])] if good else none), scores
+    labels = {n: assign_labels(U[:, :n], assign, seed) for n in range(2, n_max + 1)}
+    return {n: (y, davies_bouldin(W if score == "affinity" else U[:, :n], y)) for n, y in labels.items()}
 
 
 def _is_flat(W: NDArray[Any]) -> bool:

@@ -42,15 +42,20 @@ def rounds(
     seed: int = 0,
     state: State | None = None,
     done: int = 0,
+    reuse: bool = False,
 ) -> Iterator[tuple[int, State]]:
     """Each finished round as (its number, counted from 1; the state after it).
+
+    With `reuse` an algorithm may write the next state over the last (its `advance` in place of its `round`), which is
+    cheaper where states are large; a state is then only good until the next one comes.
 
     model [D] is where training starts. To go on from an earlier `state`, say how many rounds it has `done`: a round depends
     on (seed, round, state) only, so the result is the same as without the interruption.
     """
     state = algorithm.init(model, n_clients) if state is None else state
+    step = getattr(algorithm, "advance", algorithm.round) if reuse else algorithm.round
     for number in range(done + 1, n_rounds + 1):
-        state = algorithm.round(state, engine, Rng(seed, number))
+        state = step(state, engine, Rng(seed, number))
         yield number, state
 
 
@@ -229,7 +234,7 @@ class _Run:
         began = saved = turn = time.monotonic()
         before = self.seconds
         arguments = (job.algorithm, self.meter, torch.empty(0), self.federation.n_clients, job.rounds)
-        going_on = rounds(*arguments, seed=job.seed, state=state, done=done)
+        going_on = rounds(*arguments, seed=job.seed, state=state, done=done, reuse=True)
         for number, state in () if self._is_over(done) else going_on:
             self.server_seconds += time.monotonic() - turn - self.meter.seconds
             done = number

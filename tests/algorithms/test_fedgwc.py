@@ -133,11 +133,11 @@ def attempts_by_round(states):
 
 def test_visits_trigger_at_10_20_40_visits():
     """With everybody in every round all pairs are equally old."""
-    assert attempts_by_round(play(FedGWC(rate=1.0, beta=NEVER), Told(), 90)) == [10, 20, 40, 80]
+    assert attempts_by_round(play(FedGWC(rate=1.0, when="visits", beta=NEVER), Told(), 90)) == [10, 20, 40, 80]
 
 
 def test_visits_trigger_when_the_median_pair_is_old_enough():
-    states = play(FedGWC(rate=0.3, visits=2, beta=NEVER), Told(), 150)
+    states = play(FedGWC(rate=0.3, when="visits", visits=2, beta=NEVER), Told(), 150)
     made = attempts_by_round(states)
     assert len(made) >= 2
     off = ~np.eye(30, dtype=bool)
@@ -202,7 +202,7 @@ def test_a_split_that_min_size_forbids_is_not_tried():
 
 def grown(**settings):
     """Three groups, found one after the other."""
-    algorithm = FedGWC(**{"rate": 0.5, "visits": 10, "n_max": 2} | settings)
+    algorithm = FedGWC(**{"rate": 0.5, "when": "visits", "visits": 10, "n_max": 2} | settings)
     return algorithm, play(algorithm, Told(), 120)
 
 
@@ -355,9 +355,10 @@ def test_every_preset_runs(name, small):
 # Replays
 
 OWN = {
-    "default": ("fedgwc", {"visits": 1, "min_size": 2}),
-    "keep": ("fedgwc", {"visits": 1, "min_size": 2, "after_split": "keep"}),
-    "loss samples": ("fedgwc", {"visits": 1, "min_size": 2, "loss_samples": 20}),
+    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0, "settled": False}),
+    "visits": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2}),
+    "keep": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "after_split": "keep"}),
+    "loss samples": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "loss_samples": 20}),
     "paper": ("fedgwc-paper", {"eps": 1e-3}),
     "release": ("fedgwc-release", {"eps": 0.9, "beta": 4.0}),
 }
@@ -447,7 +448,7 @@ def assert_same_as_the_loop(trace, algorithm: FedGWC) -> FedGWCState:
     return state
 
 
-@pytest.mark.parametrize("case", [c for c in OWN if c != "loss samples"])
+@pytest.mark.parametrize("case", [c for c in OWN if c not in ("loss samples", "windows")])
 def test_p_is_what_a_plain_loop_over_rounds_and_pairs_gives(case, recorded):
     job, folder = recorded(case)
     assert len(assert_same_as_the_loop(read_trace(folder), job.algorithm).clusters) > 1
@@ -458,11 +459,11 @@ TRACES = sorted(Path(os.environ["FEDGWC_TRACES"]).glob("*.npz")) if "FEDGWC_TRAC
 
 @pytest.mark.slow
 @pytest.mark.skipif(not TRACES, reason="set FEDGWC_TRACES to a folder of npz traces to replay them against a plain loop")
-@pytest.mark.parametrize("name", ["fedgwc", "fedgwc-paper", "fedgwc-release"])
+@pytest.mark.parametrize("algorithm", [FedGWC(when="visits"), ALGORITHMS["fedgwc-paper"], ALGORITHMS["fedgwc-release"]])
 @pytest.mark.parametrize("path", TRACES, ids=lambda p: p.stem)
-def test_p_on_long_recorded_traces(path, name):
+def test_p_on_long_recorded_traces(path, algorithm):
     trace = read_trace(path)
-    assert_same_as_the_loop(replace(trace, ids=trace.ids[:2500], losses=trace.losses[:2500]), ALGORITHMS[name])
+    assert_same_as_the_loop(replace(trace, ids=trace.ids[:2500], losses=trace.losses[:2500]), algorithm)
 
 
 # The default job

@@ -42,7 +42,7 @@ def test_union_numbers_clients_end_to_end_and_keeps_equal_data_once() -> None:
 def test_a_run_ends_as_it_would_have_alone(small, tmp_path, dtype) -> None:
     tolerance = {"float64": 1e-9, "float32": 1e-4}[dtype]
     engine = {"dtype": dtype, "how": "stacked", "device": "cpu"}
-    fedgwc = {"visits": 1, "min_size": 2, "rate": 0.5}  # so that it splits
+    fedgwc = {"when": "visits", "visits": 1, "min_size": 2, "rate": 0.5}  # so that it splits
     jobs = {
         "fedavg": small("fedavg", engine=engine),
         "other seed": small("fedavg", engine=engine, seed=3),

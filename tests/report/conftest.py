@@ -12,7 +12,7 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.experiment import experiment
 from fedgwc.runner import run
 
-EAGER = {"visits": 1, "min_size": 2}  # splits within a few rounds
+EAGER = {"when": "visits", "visits": 1, "min_size": 2}  # splits within a few rounds
 TABLES: dict[str, Any] = {
     "rounds": 10,
     "about": "twenty clients of digits",

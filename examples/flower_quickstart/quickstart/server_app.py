@@ -13,6 +13,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     options = Options(min_clients=config["min-clients"])
-    strategy = FedGWCStrategy(rate=config["fraction-train"], visits=6, min_size=3, options=options, out=config["out"] or None)
+    settings = {"when": "visits", "visits": 6, "min_size": 3}  # 20 rounds are few: try a split after 6, not after two long looks
+    strategy = FedGWCStrategy(rate=config["fraction-train"], options=options, out=config["out"] or None, **settings)
     strategy.start(grid, ArrayRecord(net().state_dict()), num_rounds=config["num-server-rounds"], timeout=60)
     print("clusters:", {name: int(row) for name, row in sorted(strategy.labels.items())})

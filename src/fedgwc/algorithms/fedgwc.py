@@ -3,8 +3,8 @@
 Every cluster trains like FedAvg does. On the side it watches the losses its clients report anyway: a client whose loss lies
 near its cohort's mean gets a high reward, and the interaction matrix P keeps, for every pair sampled together, the mean
 reward of the first. When P has settled, clients that are perceived alike are grouped, and each group goes on as a cluster
-of its own. Every place where the paper and its authors' release differ, or stay silent, is a setting here;
-docs/algorithms/fedgwc.md says what each one does.
+of its own. Every place where the paper and its authors' release differ, stay silent, or split what should stay whole, is a
+setting here; docs/algorithms/fedgwc.md says what each one does and why the default is what it is.
 """
 
 from __future__ import annotations
@@ -20,8 +20,36 @@ from torch import Tensor
 from fedgwc.aggregate import Aggregator, Server
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
 from fedgwc.errors import InputError
-from fedgwc.interactions import Features, Score, fedgw_cluster, gaussian_rewards, update_interactions, update_weights
+from fedgwc.interactions import (
+    LARGE,
+    Features,
+    Score,
+    affinity,
+    best_grouping,
+    gaussian_rewards,
+    gaussian_sides,
+    groupings,
+    loss_variances,
+    update_interactions,
+    update_weights,
+)
 from fedgwc.spectral import Assign
+
+
+@dataclass(frozen=True)
+class Window:
+    """What K clients were seen to do in a stretch of rounds that is over."""
+
+    P: Floats  # [K, K]
+    visits: Ids  # [K, K]
+    sides: Floats | None  # [K, K]
+    between: float  # variance of losses between clients, summed over rounds
+    within: float  # and between the steps of one client
+
+    @property
+    def contrast(self) -> float:
+        """How much more clients differ than the batches of one client do; 0: not at all."""
+        return self.between / self.within - 1 if self.within > 0 else np.inf
 
 
 @dataclass(frozen=True)
@@ -42,6 +70,10 @@ class Cluster:
     attempts: int = 0  # to split
     ripe: int = 0  # pairs that have been seen as often as the next attempt asks
     scores: dict[int, float] = field(default_factory=dict)  # Davies-Bouldin by number of groups, of the split that made it
+    sides: Floats | None = None  # [K, K] kept as P is, of the sides on which losses lie
+    between: float = 0.0  # as in Window, so far
+    within: float = 0.0
+    before: Window | None = None  # the window before the present one
 
 
 @dataclass(frozen=True)
@@ -55,7 +87,8 @@ class Split:
     members: Ids  # [K]
     labels: Ids  # [K] which child each went to
     scores: dict[int, float]  # that made this cluster
-    P: Floats | None = None  # [K, K] at the split; kept for the one round in which it is news
+    P: Floats | None = None  # [K, K] at the split; kept, with the next, for the one round in which they are news
+    sides: Floats | None = None  # [K, K]
 
 
 @dataclass(frozen=True)
@@ -79,13 +112,17 @@ class FedGWC:
     statistics: Literal["plain", "weighted"] = "plain"  # of the cohort's losses: plain, or by sample counts
     loss_samples: int = 0  # > 0: statistics of so many normal draws instead
     normalise: bool = False  # divide rewards by their sum over the cohort
+    sides: bool = True  # tell losses above the mean from those below: a second matrix beside P
     # Interactions
     step: Literal["1/n", "constant", "cohort"] = "1/n"  # 1/visits of the pair; alpha; cohort size / cluster size
     alpha: float = 0.1  # of step "constant"
     start: Literal["zero", "1/K^2"] = "zero"  # entries of a fresh P
     # When to try a split
-    when: Literal["visits", "mse"] = "visits"
-    visits: int = 10  # when the median pair was seen so often, then 2, 4, 8, ... times that
+    when: Literal["windows", "visits", "mse"] = "windows"
+    visits: int = 10  # "windows": rounds until the median pair was seen so often; "visits": then 2, 4, 8, ... times that
+    contrast: float = 1.0  # of two windows: how much more clients must differ than a client's own batches
+    agreement: float = 0.75  # adjusted Rand index between the groups that the two windows give
+    settled: bool = True  # only while the contrast does not grow
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
     mse_average: bool = False  # an exponential average of that over rounds
@@ -107,6 +144,13 @@ class FedGWC:
         check_rate(self.rate)
         if not (self.beta > 0 and self.eps > 0 and 0 < self.alpha <= 1):
             raise InputError(f"beta and eps must be positive and alpha in (0, 1], got {self.beta}, {self.eps} and {self.alpha}")
+        if self.when == "windows" and (self.step != "1/n" or self.start != "zero" or self.after_split != "reset"):
+            raise InputError(
+                f"when=windows compares plain means over windows: it needs step 1/n, start zero and after_split reset, "
+                f"got {self.step}, {self.start} and {self.after_split}"
+            )
+        if not (self.contrast >= 0 and self.agreement <= 1):
+            raise InputError(f"contrast must be >= 0 and agreement at most 1, got {self.contrast} and {self.agreement}")
         if self.n_max < 2 or self.min_size < 1 or self.visits < 1 or self.loss_samples < 0:
             raise InputError(
                 f"n_max must be >= 2, min_size and visits >= 1 and loss_samples >= 0, "
@@ -118,15 +162,22 @@ class FedGWC:
         return FedGWCState((root,), (), np.zeros(n_clients, np.int64))
 
     def round(self, state: FedGWCState, engine: Engine, rng: Rng) -> FedGWCState:
+        return self.advance(_copied(state), engine, rng)
+
+    def advance(self, state: FedGWCState, engine: Engine, rng: Rng) -> FedGWCState:
+        """A round that writes into the matrices of the state it is given, for an owner who does not look back.
+
+        It touches as many entries as the cohorts have pairs, whatever the number of clients.
+        """
         cohorts = [self._sample(c, state, rng.generator(c.id)) for c in state.clusters]
         which = np.repeat(np.arange(len(cohorts)), [len(c) for c in cohorts])
         models = torch.stack([c.server.theta for c in state.clusters])
         updates = engine.train(np.concatenate(cohorts), models, which, rng.training)
-        sampled = state.sampled.copy()
+        sampled = state.sampled
         sampled[updates.clients] += 1
 
         leaves: list[Cluster] = []
-        splits = [replace(s, P=None) for s in state.splits]
+        splits = [replace(s, P=None, sides=None) for s in state.splits]
         n_born = state.n_born
         for cluster in state.clusters:
             cluster = self.learn(cluster, updates.of(cluster.members), rng)
@@ -138,7 +189,8 @@ class FedGWC:
             n_born += len(children)
             leaves += children
             c = cluster
-            splits.append(Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.P))
+            seen = _joined(c.before, _window(c)) if c.before else _window(c)
+            splits.append(Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, seen.P, seen.sides))
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born)
 
     def clustering(self, state: FedGWCState) -> Clustering:
@@ -169,7 +221,13 @@ class FedGWC:
             updates = updates.rows(np.flatnonzero(updates.rewards.isfinite()))
         if len(updates) < 3:
             return cluster
-        return self.interact(cluster, updates.clients, self._rewards(cluster, updates, rng))
+        rewards = self._rewards(cluster, updates, rng)
+        if updates.rewards is not None:
+            return self.interact(cluster, updates.clients, rewards)
+        losses, sizes = updates.losses.numpy(), updates.sizes.numpy() if self.statistics == "weighted" else None
+        between, within = loss_variances(losses)
+        cluster = replace(cluster, between=cluster.between + between, within=cluster.within + within)
+        return self.interact(cluster, updates.clients, rewards, gaussian_sides(losses, sizes=sizes) if self.sides else None)
 
     def _rewards(self, cluster: Cluster, updates: Updates, rng: Rng) -> Floats:
         if updates.rewards is not None:  # each client has computed its own
@@ -180,28 +238,28 @@ class FedGWC:
         losses = updates.losses.numpy()
         return gaussian_rewards(losses, sizes=sizes, normalise=self.normalise, samples=self.loss_samples, rng=draws)
 
-    def interact(self, cluster: Cluster, clients: Ids, rewards: Floats) -> Cluster:
-        """Eq. 2 and Eq. 3 for the members that were sampled."""
+    def interact(self, cluster: Cluster, clients: Ids, rewards: Floats, sides: Floats | None = None) -> Cluster:
+        """Eq. 2 and Eq. 3 for the members that were sampled; P, visits and sides are written in place."""
         at = np.searchsorted(cluster.members, clients)
         pairs = np.ix_(at, at)
-        visits = cluster.visits.copy()
-        visits[pairs] += 1
-        alpha = self._steps(visits[pairs], len(cluster.members))  # [n, n]
-        P = update_interactions(cluster.P, at, rewards, alpha)
-        change = (P[pairs] - cluster.P[pairs]) ** 2
+        cluster.visits[pairs] += 1
+        visits, old = cluster.visits[pairs], cluster.P[pairs]
+        alpha = self._steps(visits, len(cluster.members))  # [n, n]
+        P = update_interactions(cluster.P, at, rewards, alpha, out=cluster.P)
+        if cluster.sides is not None and sides is not None:
+            update_interactions(cluster.sides, at, sides, alpha, out=cluster.sides)
+        change = (P[pairs] - old) ** 2
         new = float(change.mean() if self.mse_over == "touched" else change.sum() / P.size)
         if self.mse_average:
             new = float((1 - alpha.mean()) * cluster.mse + alpha.mean() * new)
         wanted = self._visits_wanted(cluster.attempts)
         return replace(
             cluster,
-            P=P,
-            visits=visits,
             gamma=update_weights(cluster.gamma, at, rewards, alpha.diagonal()),
             gamma2=update_weights(cluster.gamma2, at, rewards**2, alpha.diagonal()),
             mse=new,
             calm=cluster.calm + 1 if new < self.eps else 0,
-            ripe=cluster.ripe + _off_diagonal_sum(visits[pairs] == wanted),
+            ripe=cluster.ripe + _off_diagonal_sum(visits == wanted),
         )
 
     def _steps(self, visits: Ids, n_members: int) -> Floats:
@@ -210,7 +268,7 @@ class FedGWC:
         return np.full(visits.shape, self.alpha if self.step == "constant" else min(1.0, len(visits) / n_members))
 
     def _visits_wanted(self, attempts: int) -> int:
-        return int(self.visits * 2**attempts)
+        return int(self.visits * (1 if self.when == "windows" else 2**attempts))
 
     def attempt(self, cluster: Cluster, n_clients: int, seed: int) -> tuple[Cluster, Ids | None, dict[int, float]]:
         """Split if it is time to try and Davies-Bouldin agrees: (cluster, labels or None, scores)."""
@@ -221,27 +279,54 @@ class FedGWC:
         n_max = min(self.n_max, K // cohort) if self.groups_by_cohort else self.n_max
         if n_max < 2:
             return cluster, None, {}
-        labels, scores = fedgw_cluster(
-            cluster.P,
-            self.beta,
-            n_max,
-            features=self.features,
-            score=self.score,
-            assign=self.assign,
-            scaled=self.scaled,
-            min_size=self.min_size,
-            below=np.nextafter(1.0, 0.0) if self.strict else 1.0,
-            seed=seed,
-        )
+        if self.when == "windows":
+            labels, scores = self._groups_of_windows(cluster, n_max, seed)
+            if labels is None:
+                return self._next_window(cluster), None, scores
+            return replace(cluster, attempts=cluster.attempts + 1), labels, scores
+        labels, scores = self._choice(self._groupings(_window(cluster), n_max, seed))
         tried = replace(cluster, attempts=cluster.attempts + 1, mse=1.0 if self.failure_resets_mse else cluster.mse, calm=0)
         tried = replace(tried, ripe=_off_diagonal_sum(tried.visits >= self._visits_wanted(tried.attempts)))
-        return tried, labels if labels.any() else None, scores
+        return tried, labels, scores
+
+    def _groups_of_windows(self, cluster: Cluster, n_max: int, seed: int) -> tuple[Ids | None, dict[int, float]]:
+        """Groups that this window and the one before it both see, if clients differ enough and no longer more and more."""
+        before, now = cluster.before, _window(cluster)
+        if before is None:
+            return None, {}
+        both = _joined(before, now)
+        if both.contrast < self.contrast or (self.settled and now.contrast > before.contrast):
+            return None, {}
+        first, second, found = (self._groupings(w, n_max, seed) for w in (before, now, both))
+        shared = first.keys() & second.keys()
+        agreed = {n: g for n, g in found.items() if n in shared and _agree(first[n][0], second[n][0]) >= self.agreement}
+        labels, _ = self._choice(agreed)
+        return labels, {n: score for n, (_, score) in found.items()}
+
+    def affinity(self, P: Floats, sides: Floats | None = None) -> Floats:
+        """W [K, K] as this algorithm's settings make it."""
+        return affinity(P, self.beta, features=self.features, scaled=self.scaled, sides=sides)
+
+    def _groupings(self, seen: Window, n_max: int, seed: int) -> dict[int, tuple[Ids, float]]:
+        how = {"features": self.features, "score": self.score, "assign": self.assign, "scaled": self.scaled}
+        return groupings(seen.P, self.beta, n_max, sides=seen.sides, seed=seed, **how)  # type: ignore[arg-type]
+
+    def _choice(self, found: dict[int, tuple[Ids, float]]) -> tuple[Ids | None, dict[int, float]]:
+        """The best of the groupings that may go ahead."""
+        below = np.nextafter(1.0, 0.0) if self.strict else 1.0
+        return best_grouping(found, below, self.min_size), {n: score for n, (_, score) in found.items()}
+
+    def _next_window(self, cluster: Cluster) -> Cluster:
+        """Late rounds tell more than early ones: a window that led to nothing is kept for one more, and then forgotten."""
+        fresh = self._cluster(cluster.id, cluster.parent, cluster.born, cluster.members, cluster.server, cluster.scores)
+        tried = cluster.attempts + (cluster.before is not None)
+        return replace(fresh, before=_window(cluster), attempts=tried, mse=cluster.mse)
 
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
         K = len(cluster.members)
         if max(2 * self.min_size, 3) > K:
             return False  # it could not be split, whatever P says
-        if self.when == "visits":
+        if self.when in ("windows", "visits"):
             return 2 * cluster.ripe >= K * (K - 1)  # half of the pairs: the median was seen often enough
         return cluster.calm >= (1 if self.patience == "none" else max(1, K // cohort))
 
@@ -254,29 +339,46 @@ class FedGWC:
                 pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]
                 ripe = _off_diagonal_sum(visits >= self._visits_wanted(0))
-                kept = {"gamma": cluster.gamma[at], "gamma2": cluster.gamma2[at]}
-                child = replace(child, P=cluster.P[pairs], visits=visits, ripe=ripe, **kept)  # type: ignore[arg-type]
+                kept: dict[str, Any] = {"gamma": cluster.gamma[at], "gamma2": cluster.gamma2[at]}
+                kept |= _if_any(sides=None if cluster.sides is None else cluster.sides[pairs])
+                child = replace(child, P=cluster.P[pairs], visits=visits, ripe=ripe, **kept)
             children.append(child)
         return children
 
     def _cluster(self, id: int, parent: int | None, born: int, members: Ids, server: Server, scores: dict[int, float]) -> Cluster:
         K = len(members)
-        P = np.full((K, K), 1 / K**2 if self.start == "1/K^2" else 0.0)
-        return Cluster(id, parent, born, members, server, P, np.zeros((K, K), np.int64), np.zeros(K), np.zeros(K), scores=scores)
+        real, whole = (np.float64, np.int64) if K <= LARGE else (np.float32, np.int32)
+        P = np.full((K, K), 1 / K**2 if self.start == "1/K^2" else 0.0, real)
+        sides = np.zeros((K, K), real) if self.sides else None
+        visits = np.zeros((K, K), whole)
+        return Cluster(id, parent, born, members, server, P, visits, np.zeros(K), np.zeros(K), scores=scores, sides=sides)
 
     # What a run records
 
     def numbers(self, state: FedGWCState) -> dict[str, float]:
-        return {"mse": float(np.mean([c.mse for c in state.clusters])), "attempts": sum(c.attempts for c in state.clusters)}
+        numbers = {"mse": float(np.mean([c.mse for c in state.clusters])), "attempts": sum(c.attempts for c in state.clusters)}
+        seen = [_window(c).contrast for c in state.clusters if c.within > 0]
+        return numbers | ({"contrast": float(np.mean(seen))} if seen else {})
 
     def events(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
         """Splits of the last round, by the name of the cluster that was split."""
-        return {str(s.id): {"P": s.P, "members": s.members, "labels": s.labels} for s in state.splits if s.P is not None}
+        return {
+            str(s.id): {"P": s.P, "members": s.members, "labels": s.labels, **_if_any(sides=s.sides)}
+            for s in state.splits
+            if s.P is not None
+        }
 
     def matrices(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
         """Every leaf as it stands."""
         return {
-            f"end-{c.id}": {"P": c.P, "members": c.members, "visits": c.visits, "gamma": c.gamma, "gamma2": c.gamma2}
+            f"end-{c.id}": {
+                "P": c.P,
+                "members": c.members,
+                "visits": c.visits,
+                "gamma": c.gamma,
+                "gamma2": c.gamma2,
+                **_if_any(sides=c.sides),
+            }
             for c in state.clusters
         }
 
@@ -291,3 +393,38 @@ class FedGWC:
 
 def _off_diagonal_sum(flags: NDArray[np.bool_]) -> int:
     return int(flags.sum() - flags.diagonal().sum())
+
+
+def _if_any(**arrays: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+    return {name: a for name, a in arrays.items() if a is not None}
+
+
+def _agree(a: Ids, b: Ids) -> float:
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(a, b))
+
+
+def _window(c: Cluster) -> Window:
+    return Window(c.P, c.visits, c.sides, c.between, c.within)
+
+
+def _joined(a: Window, b: Window) -> Window:
+    """Both stretches as one; P and sides are means over visits."""
+    visits = a.visits + b.visits
+    share = b.visits / np.maximum(visits, 1)
+
+    def mean(x: Floats, y: Floats) -> Floats:
+        return np.asarray(x + (y - x) * share, x.dtype)
+
+    sides = None if a.sides is None or b.sides is None else mean(a.sides, b.sides)
+    return Window(mean(a.P, b.P), visits, sides, a.between + b.between, a.within + b.within)
+
+
+def _copied(state: FedGWCState) -> FedGWCState:
+    """With matrices of its own. The window before the present one is never written to, so it is shared."""
+    clusters = [
+        replace(c, P=c.P.copy(), visits=c.visits.copy(), sides=None if c.sides is None else c.sides.copy())
+        for c in state.clusters
+    ]
+    return replace(state, clusters=tuple(clusters), sampled=state.sampled.copy())

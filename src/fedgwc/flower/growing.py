@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedgwc.algorithms.cfl import CFLState, Known
 from fedgwc.algorithms.fedavg import FedAvgState
-from fedgwc.algorithms.fedgwc import Cluster, FedGWCState
+from fedgwc.algorithms.fedgwc import Cluster, FedGWCState, Window
 from fedgwc.algorithms.fesem import FeSEMState
 from fedgwc.algorithms.ifca import IFCAState
 from fedgwc.core import Ids
@@ -67,12 +67,21 @@ def _padded(updates: Tensor, n: int) -> Tensor:
 def _wider(c: Cluster, members: Ids) -> Cluster:
     """New rows and columns are empty: nothing is known of how the newcomers get along."""
     n = len(members) - len(c.members)
-    square, line = ((0, n), (0, n)), (0, n)
+    line = (0, n)
+    before = c.before
+    if before is not None:
+        before = replace(before, **_padded_squares(before, n))
     return replace(
         c,
         members=members,
-        P=np.pad(c.P, square),
-        visits=np.pad(c.visits, square),
         gamma=np.pad(c.gamma, line),
         gamma2=np.pad(c.gamma2, line),
+        before=before,
+        **_padded_squares(c, n),
     )
+
+
+def _padded_squares(seen: Cluster | Window, n: int) -> dict[str, Any]:
+    """The matrices over pairs of members, with n more rows and columns."""
+    named = {"P": seen.P, "visits": seen.visits, "sides": seen.sides}
+    return {name: np.pad(a, ((0, n), (0, n))) for name, a in named.items() if a is not None}

@@ -8,7 +8,6 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Floats, Ids
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
-from fedgwc.interactions import affinity
 from fedgwc.report.data import Matrix, Run
 
 
@@ -19,10 +18,6 @@ def fedgwc_of(run: Run) -> FedGWC | None:
     except (InputError, TypeError):
         return None  # written by a version with other settings: the parts that need them are left out
     return algorithm if isinstance(algorithm, FedGWC) else None
-
-
-def affinity_of(P: Floats, algorithm: FedGWC) -> Floats:
-    return affinity(P, algorithm.beta, features=algorithm.features, scaled=algorithm.scaled)
 
 
 def at_splits(run: Run) -> list[Matrix]:
@@ -47,5 +42,5 @@ def whole(run: Run, algorithm: FedGWC) -> tuple[Floats, Floats]:
     P, W = np.zeros((2, len(run.clusters), len(run.clusters)))
     for matrix in [*at_splits(run), *at_end(run)]:  # later ones overwrite earlier ones
         pairs = np.ix_(matrix.members, matrix.members)
-        P[pairs], W[pairs] = matrix.P, affinity_of(matrix.P, algorithm)
+        P[pairs], W[pairs] = matrix.P, algorithm.affinity(matrix.P, matrix.sides)
     return P, W
