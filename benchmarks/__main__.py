@@ -41,9 +41,10 @@ def contenders(workload: str) -> dict[str, list[str]]:
     }
 
 
-def measured(command: list[str]) -> dict[str, float]:
+def measured(command: list[str], threads: int) -> dict[str, float]:
     """The last line that a contender prints."""
-    env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    threads_of_each = 1 if "torch.distributed.run" in command else threads
+    env = os.environ | {"OMP_NUM_THREADS": str(threads_of_each)}
     env |= {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "BEGAN": str(time.perf_counter())}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     if done.returncode:
@@ -57,7 +58,7 @@ def side_by_side(workload: str, repeats: int) -> dict[str, list[dict[str, float]
     results: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
     for turn in range(repeats):  # in turns, so that what else the machine does hits all alike
         for name, command in commands.items():
-            results[name].append(measured(command))
+            results[name].append(measured(command, WORKLOADS[workload].threads))
             print(f"{workload} {turn + 1}/{repeats} {name}: {results[name][-1]}", flush=True)
     return results
 
@@ -98,10 +99,10 @@ def main() -> None:
     arguments.add_argument("--server", action="store_true", help="only the server's own work")
     options = arguments.parse_args()
     if options.server:
-        print(server.table(measured))
+        print(server.table(lambda command: measured(command, cores())))
         return
     tables = [table(name, side_by_side(name, options.repeats)) for name in WORKLOADS]
-    text = "\n".join([head(options.repeats), *tables, server.table(measured)])
+    text = "\n".join([head(options.repeats), *tables, server.table(lambda command: measured(command, cores()))])
     print(text)
     write(text)
 

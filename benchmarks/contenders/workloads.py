@@ -32,6 +32,7 @@ class Workload:
     lr: float
     warm_up: int  # rounds not counted
     rounds: int
+    threads: int  # of PyTorch, where one process does it all; small products only wait for a second one
 
     @property
     def size(self) -> int:
@@ -50,8 +51,8 @@ class Workload:
 
 
 WORKLOADS = {
-    "mlp": Workload("10 clients x 4 steps of 16, MLP 64-32-10", mlp, (64,), 10, 100, 4, 16, 0.1, 30, 100),
-    "cnn": Workload("10 clients x 7 steps of 64, the paper's CNN on 3x32x32", cnn, (3, 32, 32), 100, 20, 7, 64, 0.01, 1, 3),
+    "mlp": Workload("10 clients x 4 steps of 16, MLP 64-32-10", mlp, (64,), 10, 100, 4, 16, 0.1, 30, 100, 1),
+    "cnn": Workload("10 clients x 7 steps of 64, the paper's CNN on 3x32x32", cnn, (3, 32, 32), 100, 20, 7, 64, 0.01, 1, 3, 2),
 }
 
 
