@@ -1,104 +1,110 @@
-"""`make bench`: our ways of running a cohort beside a plain PyTorch loop, and the server's own work; ratios, interleaved."""
+"""`make bench`: this package beside others, each in a process of its own and in turns; prints and writes docs/speed.md.
+
+`--server` measures the server's own work alone, `--repeats 1` is a quick look. The page is written by a whole run only.
+"""
 
 from __future__ import annotations
 
-import statistics
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
 
-import numpy as np
-import torch
+from benchmarks import server
+from benchmarks.contenders.workloads import WORKLOADS
+from benchmarks.environment import PACKAGES, python_of_others
+from fedgwc.engines.settings import cores
 
-from benchmarks.made import cifar_like
-from benchmarks.plain import train_cohort
-from fedgwc.data import digits
-from fedgwc.data.federation import Federation
-from fedgwc.engines.settings import EngineSettings, cores
-from fedgwc.engines.simulate import Simulator
-from fedgwc.interactions import affinity, fedgw_cluster, update_interactions
-from fedgwc.local import LocalTraining
-from fedgwc.models import MODELS
-
-REPEATS = 3
-COHORT = np.arange(0, 100, 10)
+ROOT = Path(__file__).parents[1]
+PAGE, BEGIN, END = ROOT / "docs/speed.md", "<!-- bench -->\n", "<!-- /bench -->\n"
+OURS = "fedgwc"
 
 
-def interleaved(ways: dict[str, Callable[[], object]], times: int) -> dict[str, list[float]]:
-    """Seconds per call of each way, repeated in turns, so that what else the machine does hits all alike."""
-    for way in ways.values():
-        way()
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(REPEATS):
-        for name, way in ways.items():
-            began = time.perf_counter()
-            for _ in range(times):
-                way()
-            seconds[name].append((time.perf_counter() - began) / times)
-    return seconds
-
-
-def cohort_ways(federation: Federation, model: str, local: LocalTraining, hows: list[str]) -> dict[str, Callable[[], object]]:
-    torch.manual_seed(0)
-    module = MODELS[model](federation.shape, federation.n_classes)
-    ways: dict[str, Callable[[], object]] = {
-        "plain PyTorch loop": lambda: train_cohort(federation, module, local, COHORT.tolist())
-    }
-    for how in hows:
-        engine = Simulator(federation, module, local, EngineSettings(device="cpu", how=how))  # type: ignore[arg-type]
-        start, zeros = engine.model.vector()[None], np.zeros(len(COHORT), np.int64)
-        ways[f"fedgwc, {how}"] = lambda e=engine, s=start, z=zeros: e.train(COHORT, s, z, 1)  # type: ignore[misc]
-    return ways
-
-
-def server_ways(K: int) -> dict[str, Callable[[], object]]:
-    rng = np.random.default_rng(0)
-    P, rewards, cohort = rng.random((K, K)), rng.random(10), rng.choice(K, 10, replace=False)
+def contenders(workload: str) -> dict[str, list[str]]:
+    """Name -> command."""
+    others = python_of_others()
+    pfl = ["-m", "benchmarks.contenders.pfl_research", workload]
     return {
-        f"update_interactions in place, K={K}": lambda: update_interactions(P, cohort, rewards, 0.1, out=P),
-        f"affinity, K={K}": lambda: affinity(P, 0.5),
-        f"fedgw_cluster (affinity included), K={K}": lambda: fedgw_cluster(P, 0.5, score="embedding", assign="cluster_qr"),
+        OURS: [sys.executable, "-m", "benchmarks.contenders.ours", workload],
+        "fedgwc, one by one": [sys.executable, "-m", "benchmarks.contenders.ours", workload, "one-by-one"],
+        "pfl-research, 2 processes": [others, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *pfl],
+        "pfl-research": [others, *pfl],
+        "plain PyTorch loop": [sys.executable, "-m", "benchmarks.contenders.plain", workload],
+        "Flower's simulation": [others, "-m", "benchmarks.contenders.flower", workload],
     }
 
 
-def double_loop(K: int = 500) -> dict[str, Callable[[], object]]:
-    P = np.random.default_rng(0).random((K, K))
+def measured(command: list[str], threads: int) -> dict[str, float]:
+    """The last line that a contender prints."""
+    threads_of_each = 1 if "torch.distributed.run" in command else threads
+    env = os.environ | {"OMP_NUM_THREADS": str(threads_of_each)}
+    env |= {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "BEGAN": str(time.perf_counter())}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
+    result: dict[str, float] = json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
+    return result
 
-    def pairs() -> None:
-        for k in range(K):
-            for j in range(k):
-                keep = np.ones(K, bool)
-                keep[[k, j]] = False
-                np.exp(-0.5 * ((P[k, keep] - P[j, keep]) ** 2).sum())
 
-    return {f"a loop over pairs, K={K}": pairs, f"affinity, K={K}": lambda: affinity(P, 0.5)}
+def side_by_side(workload: str, repeats: int) -> dict[str, list[dict[str, float]]]:
+    commands = contenders(workload)
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
+    for turn in range(repeats):  # in turns, so that what else the machine does hits all alike
+        for name, command in commands.items():
+            results[name].append(measured(command, WORKLOADS[workload].threads))
+            print(f"{workload} {turn + 1}/{repeats} {name}: {results[name][-1]}", flush=True)
+    return results
 
 
-def tell(title: str, seconds: dict[str, list[float]]) -> None:
-    print(f"\n{title}")
-    first = statistics.median(next(iter(seconds.values())))
-    for name, values in seconds.items():
-        middle = statistics.median(values)
-        spread = f"{1e3 * min(values):.2f} to {1e3 * max(values):.2f}"
-        print(f"  {name:45} {1e3 * middle:10.2f} ms ({spread})   {first / middle:6.1f} x")
+def table(workload: str, results: dict[str, list[dict[str, float]]]) -> str:
+    ours = [r["seconds"] for r in results[OURS]]
+    unit, factor = ("s", 1.0) if median(ours) > 1 else ("ms", 1e3)
+    lines = [
+        f"| {WORKLOADS[workload].title} | {unit} per round | times fedgwc's | spread | first round after, s |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, rows in results.items():
+        ratios = sorted(r["seconds"] / o for r, o in zip(rows, ours, strict=True))
+        lines.append(
+            f"| {name} | {factor * median(r['seconds'] for r in rows):.3g} | {median(ratios):.3g} "
+            f"| {ratios[0]:.3g} to {ratios[-1]:.3g} | {median(r['start'] for r in rows):.1f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def head(repeats: int) -> str:
+    return (
+        f"Measured on {date.today():%d %B %Y}: {cores()} cores ({server.processor()}), Python {platform.python_version()}, "
+        f"torch {version('torch')}, numpy {version('numpy')}; others: {', '.join(PACKAGES)}. Medians of {repeats} interleaved "
+        f"repeats, each in a new process; the spread is that of the ratios. Load average at the end: {os.getloadavg()[0]:.1f}.\n"
+    )
+
+
+def write(text: str) -> None:
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    PAGE.write_text(before + BEGIN + text + END + rest.split(END)[1])
 
 
 def main() -> None:
-    print(
-        f"{cores()} cores, torch {torch.__version__}, medians of {REPEATS} interleaved repeats; x = times the first line's speed"
-    )
-    small = LocalTraining(steps=4, batch=16, lr=0.1)
-    tell(
-        "10 clients x 4 steps of 16, MLP 64-32-10",
-        interleaved(cohort_ways(digits(seed=0), "mlp", small, ["one-by-one", "stacked"]), 20),
-    )
-    paper = LocalTraining(steps=7, batch=64, lr=0.01, weight_decay=4e-4)
-    images = cifar_like(augment=False)
-    tell(
-        "10 clients x 7 steps of 64, the paper's CNN",
-        interleaved(cohort_ways(images, "cnn", paper, ["one-by-one", "workers"]), 1),
-    )
-    tell("The server, 2,714 clients", interleaved(server_ways(2714), 1))
-    tell("All pairs of 500 clients", interleaved(double_loop(), 1))
+    arguments = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    arguments.add_argument("--repeats", type=int, default=3)
+    arguments.add_argument("--server", action="store_true", help="only the server's own work")
+    options = arguments.parse_args()
+    if options.server:
+        print(server.table(lambda command: measured(command, cores())))
+        return
+    tables = [table(name, side_by_side(name, options.repeats)) for name in WORKLOADS]
+    text = "\n".join([head(options.repeats), *tables, server.table(lambda command: measured(command, cores()))])
+    print(text)
+    write(text)
 
 
 if __name__ == "__main__":

@@ -54,8 +54,9 @@ def _remove_idle_operations(graph: GraphModule) -> None:
     """vmap leaves many operations that change nothing: a view in the shape that was, a transpose and back."""
     for node in graph.graph.nodes:
         if node.target in (ATEN.view.default, ATEN._unsafe_view.default, ATEN.expand.default):
-            if node.meta["val"].shape == node.args[0].meta["val"].shape:
-                node.replace_all_uses_with(node.args[0])
+            before = node.args[0]
+            if getattr(before.meta.get("val"), "shape", None) == node.meta["val"].shape:
+                node.replace_all_uses_with(before)
         elif node.target == ATEN.transpose.int:
             before, *axes = node.args
             if before.target == ATEN.transpose.int and list(before.args[1:]) == axes:

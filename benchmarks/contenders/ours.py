@@ -1,0 +1,41 @@
+"""FedAvg here, with whatever the engine chooses; a second argument chooses for it."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import torch
+
+from benchmarks.contenders.workloads import COHORT, Workload, asked, run
+from fedgwc.algorithms import FedAvg
+from fedgwc.core import Rng
+from fedgwc.data import Federation, Rows
+from fedgwc.engines.settings import EngineSettings
+from fedgwc.engines.simulate import Simulator
+from fedgwc.local import LocalTraining
+
+
+def federation(w: Workload) -> Federation:
+    clients = [w.client(k) for k in range(w.n_clients)]
+    rows = Rows.of(list(np.arange(w.n_clients * w.size).reshape(w.n_clients, w.size)))
+    return Federation(torch.cat([x for x, _ in clients]), torch.cat([y for _, y in clients]), rows, rows, w.n_classes)
+
+
+def main() -> None:
+    w = asked()
+    settings = EngineSettings(device="cpu", how=sys.argv[2] if len(sys.argv) > 2 else "auto")  # type: ignore[arg-type]
+    engine = Simulator(federation(w), w.module(), LocalTraining(steps=w.steps, batch=w.batch, lr=w.lr), settings)
+    algorithm = FedAvg(rate=COHORT / w.n_clients)
+    state, number = algorithm.init(engine.model.vector(), w.n_clients), 0
+
+    def one_round() -> None:
+        nonlocal state, number
+        number += 1
+        state = algorithm.round(state, engine, Rng(0, number))
+
+    run(w, one_round)
+
+
+if __name__ == "__main__":
+    main()

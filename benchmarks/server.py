@@ -1,0 +1,96 @@
+"""The server's own work for many clients: interactions, affinity and clusters. One question per process, as JSON."""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fedgwc.interactions import affinity, fedgw_cluster, update_interactions
+from fedgwc.metrics import adjusted_rand_index
+
+
+def planted(K: int) -> tuple[np.ndarray, np.ndarray]:
+    """An interaction matrix of four groups under noise, and the groups."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 4, K)
+    P = rng.random((K, K), dtype=np.float32)
+    for rows in np.array_split(np.arange(K), max(1, K // 1000)):
+        P[rows] = 0.4 + 0.1 * P[rows] + 0.02 * (truth[rows, None] == truth)
+    return P, truth
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def clusters(K: int) -> dict[str, float]:
+    P, truth = planted(K)
+    began = time.perf_counter()
+    labels, _ = fedgw_cluster(P, 500.0 / K, score="embedding", assign="cluster_qr")
+    took = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {"seconds": took, "gib": peak, "agreement": adjusted_rand_index(truth, labels)}
+
+
+def pairs(K: int) -> dict[str, float]:
+    """`affinity` against a loop over pairs that does the same."""
+    P = np.random.default_rng(0).random((K, K))
+
+    def loop() -> None:
+        for k in range(K):
+            for j in range(k):
+                keep = np.ones(K, bool)
+                keep[[k, j]] = False
+                np.exp(-0.5 * ((P[k, keep] - P[j, keep]) ** 2).sum())
+
+    affinity(P, 0.5)
+    return {"seconds": min(seconds(lambda: affinity(P, 0.5)) for _ in range(5)), "loop": seconds(loop)}
+
+
+def update(K: int) -> dict[str, float]:
+    P, rng = planted(K)[0], np.random.default_rng(0)
+    cohort, rewards = rng.choice(K, 10, replace=False), rng.random(10)
+    return {"seconds": min(seconds(lambda: update_interactions(P, cohort, rewards, 0.1, out=P)) for _ in range(20))}
+
+
+QUESTIONS = {"clusters": clusters, "pairs": pairs, "update": update}
+
+
+def table(measured: Callable[[list[str]], dict[str, float]]) -> str:
+    def ask(question: str, K: int) -> dict[str, float]:
+        answer = measured([sys.executable, "-m", "benchmarks.server", question, str(K)])
+        print(question, K, answer, flush=True)
+        return answer
+
+    lines = ["| the server | seconds | peak memory |", "|---|---:|---:|"]
+    lines.append(f"| `update_interactions(..., out=P)`, 2,714 clients, cohort of 10 | {ask('update', 2714)['seconds']:.2g} | |")
+    for K in (2714, 20000):
+        a = ask("clusters", K)
+        lines.append(
+            f"| `fedgw_cluster` for n = 2..5, affinity included, {K:,} clients in four groups (ARI {a['agreement']:.2f}) "
+            f"| {a['seconds']:.3g} | {a['gib']:.1f} GiB |"
+        )
+    a = ask("pairs", 500)
+    lines.append(f"| `affinity` of 500 clients ({a['loop'] / a['seconds']:.0f} times a loop over pairs) | {a['seconds']:.2g} | |")
+    return "\n".join(lines) + "\n"
+
+
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
+    )
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    print(json.dumps(QUESTIONS[sys.argv[1]](int(sys.argv[2]))))
