@@ -125,7 +125,10 @@ class PrivateLosses:
                 log.warning("model %d: %d of %d nodes sent their sum; no rewards this time", row, len(words), len(c.keys))
                 continue
             total = masking.decode(masking.total(list(words.values())))
-            told[row] = statistics(total, c.steps, c.weights, c.centre, rounding)
+            try:
+                told[row] = statistics(total, c.steps, c.weights, c.centre, rounding)
+            except ValueError as reason:
+                log.warning("model %d: somebody spoiled the sum, %s; no rewards this time", row, reason)
         return told
 
 
