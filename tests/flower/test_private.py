@@ -17,7 +17,7 @@ from fedgwc.errors import InputError
 from fedgwc.flower import FedGWCStrategy, Options, client, keeping
 from fedgwc.flower.keeping import masked_sums, own_rewards
 from fedgwc.flower.masking import public_key
-from fedgwc.flower.private import private_losses
+from fedgwc.flower.private import privacy_of
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.flower.states import StateWire
@@ -230,7 +230,7 @@ def test_algorithms_that_compare_updates_are_refused(name: str, small, tmp_path)
 
 def test_statistics_of_random_draws_are_refused() -> None:
     with pytest.raises(InputError, match="set loss_samples to 0"):
-        private_losses(replace(ALGORITHMS["fedgwc"], loss_samples=100))
+        privacy_of(replace(ALGORITHMS["fedgwc"], loss_samples=100))
 
 
 def test_a_node_that_insists_answers_nothing_else(blob_job, world, caplog) -> None:

@@ -56,7 +56,7 @@ class Cohort:
         return sorted({kept.key for kept in self.members.values()})
 
 
-def private_losses(algorithm: Any, note: Path | None = None) -> PrivateLosses | None:
+def privacy_of(algorithm: Any, note: Path | None = None) -> PrivateLosses | None:
     """How this algorithm's losses can stay private; None: it needs none. Others are refused."""
     if isinstance(algorithm, FedAvg | IFCA):  # IFCA's clients say which model fits best, not how well
         return None
