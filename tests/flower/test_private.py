@@ -435,6 +435,9 @@ def test_alone_a_node_gives_the_sum_of_three_and_not_of_two(asked) -> None:
     two = ConfigRecord({**asked_, "keys": own, "steps": [2, 2, 2], "mine": ["client-4", "client-5"]})
     with pytest.raises(InputError, match="of 1 nodes is refused"):
         masked_sums(state, RecordDict({"model-0": two}))
+    posed = ConfigRecord({**asked_, "keys": own * 3, "steps": [2, 2, 2], "mine": ["client-4"]})
+    with pytest.raises(InputError, match="of 1 nodes is refused"):
+        masked_sums(state, RecordDict({"model-0": posed}))  # its own key, posing as three
     three = ConfigRecord({**asked_, "keys": own, "steps": [2, 2, 2], "mine": ["client-4", "client-5", "client-6"]})
     with pytest.raises(InputError, match="one sum only"):
         masked_sums(state, RecordDict({"model-0": three, "model-1": ConfigRecord(dict(three))}))
