@@ -6,7 +6,7 @@ from torch import nn
 
 from fedgwc import random
 from fedgwc.errors import InputError
-from fedgwc.local import FlatModel, LocalTraining, minibatches, sgd_step
+from fedgwc.local import FlatModel, LocalTraining, lone_grad, minibatches, sgd_step
 
 
 def batches_of(local: LocalTraining, sizes: list[int], seed: int = 0):
@@ -135,3 +135,26 @@ def test_flat_model_round_trip() -> None:
 def test_impossible_settings(bad: dict[str, float]) -> None:
     with pytest.raises(InputError):
         LocalTraining(**bad)  # type: ignore[arg-type]
+
+
+def test_the_lone_gradient_is_the_stackable_one_bit_for_bit() -> None:
+    """With running statistics, and with a layer that the loss does not depend on."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.layer, self.idle = nn.BatchNorm1d(3), nn.Linear(3, 2), nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(self.norm(x))
+
+    torch.manual_seed(0)
+    model = FlatModel(Net())
+    local = LocalTraining(steps=1, batch=4, lr=0.5, momentum=0.9, prox=0.1)
+    theta, x, y, w = model.vector(), torch.randn(4, 3), torch.tensor([0, 1, 0, 1]), torch.full((4,), 0.25)
+    given = theta, torch.zeros(model.n_params), theta + 1, x, y, w
+    usual, lone = sgd_step(model, local)(*given), sgd_step(model, local, grad=lone_grad)(*given)
+    for a, b in zip(usual, lone, strict=True):
+        assert torch.equal(a, b)
+        assert not b.requires_grad
+    assert not torch.equal(lone[0], theta)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -149,12 +150,30 @@ class FlatModel:
         return loss, torch.cat(flat) if flat else loss.new_empty(0)
 
 
-def sgd_step(model: FlatModel, local: LocalTraining, ragged: bool = True, own: bool = False) -> Step:
+def lone_grad(objective: Callable[[dict[str, Tensor]], Any], has_aux: bool = True) -> Callable[[dict[str, Tensor]], Any]:
+    """`torch.func.grad` with its auxiliary output, for a process that trains a client or two and must start fast.
+
+    It cannot be stacked, and spares the import of torch._dynamo, which takes longer than such a process' whole training.
+    """
+
+    def gradient(params: dict[str, Tensor]) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
+        leaves = {k: p.detach().requires_grad_() for k, p in params.items()}
+        with torch.enable_grad():
+            value, aux = objective(leaves)
+        slopes = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+        return dict(zip(leaves, slopes, strict=True)), tuple(t.detach() for t in aux)
+
+    return gradient
+
+
+def sgd_step(
+    model: FlatModel, local: LocalTraining, ragged: bool = True, own: bool = False, grad: Callable[..., Any] = grad
+) -> Step:
     """One step for one client: (theta [D], velocity, anchor [D], x [B, ...], y [B], w [B]) -> (theta, velocity, loss).
 
     `w` holds the weight of each sample in the loss; if all are 0 the client is done and stays as it is (checked only where
     clients are `ragged`).
-    `velocity` is [n_params] with local momentum and [0] without. `own` is for `FlatModel.tensors`.
+    `velocity` is [n_params] with local momentum and [0] without. `own` is for `FlatModel.tensors`; `grad` may be `lone_grad`.
     """
 
     def step(theta: Tensor, velocity: Tensor, anchor: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:

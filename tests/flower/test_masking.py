@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from fedgwc.errors import InputError
-from fedgwc.flower.masking import MOST_PARTIES, decode, encode, mask, new_secret, public_key, total
+from fedgwc.flower.masking import MOST_PARTIES, decode, encode, is_sound, mask, new_secret, public_key, total
 from fedgwc.flower.moments import LARGEST, counted_steps, moments, padded, statistics
 from fedgwc.interactions import gaussian_rewards, rewards_around
 
@@ -66,6 +66,7 @@ def test_a_foreign_key_and_a_worthless_one_are_refused() -> None:
         mask(secret, [public_key(new_secret())], b"", (1,))
     with pytest.raises(ValueError, match="shared key"):
         mask(secret, [public_key(secret), bytes(32)], b"", (1,))  # a point that gives everybody the same secret
+    assert [is_sound(key) for key in (public_key(secret), bytes(32), b"short")] == [True, False, False]
 
 
 def test_too_large_for_a_sum_is_refused_and_not_wrapped() -> None:
@@ -122,6 +123,13 @@ def test_rewards_equal_those_of_open_losses(n, level, spread, outlier, weighted,
         assert ((got >= 0) & (got <= 1)).all()
         if spread == 0 and outlier == 0:
             np.testing.assert_array_equal(got, 1.0)  # equal losses
+
+
+@pytest.mark.parametrize("sums", [[[9e9], [1.0]], [[2.0], [-5.0]], [[30.0], [1.0]]])
+def test_sums_that_no_losses_have_are_told_apart(sums) -> None:
+    """A mean beyond all losses, squares below zero, squares too small for the mean."""
+    with pytest.raises(ValueError, match="no losses"):
+        statistics(np.array(sums), np.ones(4, np.int64), None, np.zeros(1), ROUNDING)
 
 
 def test_a_million_is_still_exact() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedgwc.algorithms import ALGORITHMS
@@ -17,7 +17,7 @@ from fedgwc.errors import InputError
 from fedgwc.flower import FedGWCStrategy, Options, client, keeping
 from fedgwc.flower.keeping import masked_sums, own_rewards
 from fedgwc.flower.masking import public_key
-from fedgwc.flower.private import private_losses
+from fedgwc.flower.private import privacy_of
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.flower.states import StateWire
@@ -70,7 +70,7 @@ def test_the_same_interactions_and_clusters_as_with_open_losses(preset: str, sma
     job = small(preset, local=local, algorithm={"rate": 0.5})
     open_, private = world(job), world(job, private_losses=True)
     states = [job.algorithm.init(job.initial(job.federation(), job.simulator(job.federation())), 20)] * 2
-    for number in range(1, 7):
+    for number in range(1, 5):
         for i, here in enumerate((open_, private)):
             here.engine.begin(number, job.algorithm.clustering(states[i]).labels)
             states[i] = job.algorithm.round(states[i], here.engine, Rng(0, number))
@@ -230,7 +230,7 @@ def test_algorithms_that_compare_updates_are_refused(name: str, small, tmp_path)
 
 def test_statistics_of_random_draws_are_refused() -> None:
     with pytest.raises(InputError, match="set loss_samples to 0"):
-        private_losses(replace(ALGORITHMS["fedgwc"], loss_samples=100))
+        privacy_of(replace(ALGORITHMS["fedgwc"], loss_samples=100))
 
 
 def test_a_node_that_insists_answers_nothing_else(blob_job, world, caplog) -> None:
@@ -329,6 +329,34 @@ def test_sums_of_the_wrong_shape_are_invalid(blob_job, world) -> None:
     assert here.roster.strikes == {4: 1, 5: 1, 6: 1, 7: 1}  # a good training does not make up for it
 
 
+def test_a_spoiled_sum_gives_no_rewards(blob_job, world, caplog) -> None:
+    here = world(blob_job(steps=2), private_losses=True)
+
+    def noise(reply: Message) -> Message:
+        words = np.random.default_rng(0).integers(0, 2**64, (2, 2, 2), np.uint64)
+        reply.content["sums"]["model-0"] = Array(words)
+        return reply
+
+    here.grid.spoil[101] = on(SUM, noise)
+    assert train(here).rewards.isnan().all()
+    assert "somebody spoiled the sum" in caplog.text
+
+
+@pytest.mark.parametrize("key", [bytes(32), b"short", "text", None])
+def test_a_key_that_is_none_is_an_invalid_reply(key, blob_job, world) -> None:
+    here = world(blob_job(steps=1), private_losses=True)
+
+    def change(reply: Message) -> Message:
+        reply.content["party"] = ConfigRecord({} if key is None else {"key": key})
+        return reply
+
+    here.grid.spoil[101] = on("train", change)
+    updates = train(here)
+    assert updates.clients.tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert updates.rewards.isfinite().all()
+    assert set(here.roster.invalid) == {4, 5, 6, 7}
+
+
 def test_a_round_done_again_gives_no_second_sum(blob_job, tmp_path, caplog) -> None:
     """The server died between the sums and the checkpoint: the same losses would be summed in another company."""
     job = blob_job(rounds=3, steps=1)
@@ -407,6 +435,9 @@ def test_alone_a_node_gives_the_sum_of_three_and_not_of_two(asked) -> None:
     two = ConfigRecord({**asked_, "keys": own, "steps": [2, 2, 2], "mine": ["client-4", "client-5"]})
     with pytest.raises(InputError, match="of 1 nodes is refused"):
         masked_sums(state, RecordDict({"model-0": two}))
+    posed = ConfigRecord({**asked_, "keys": own * 3, "steps": [2, 2, 2], "mine": ["client-4"]})
+    with pytest.raises(InputError, match="of 1 nodes is refused"):
+        masked_sums(state, RecordDict({"model-0": posed}))  # its own key, posing as three
     three = ConfigRecord({**asked_, "keys": own, "steps": [2, 2, 2], "mine": ["client-4", "client-5", "client-6"]})
     with pytest.raises(InputError, match="one sum only"):
         masked_sums(state, RecordDict({"model-0": three, "model-1": ConfigRecord(dict(three))}))

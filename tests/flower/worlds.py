@@ -11,7 +11,7 @@ from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.client import client_app
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Post
-from fedgwc.flower.private import private_losses
+from fedgwc.flower.private import privacy_of
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.wire import RecipeWire, introduction
 
@@ -50,7 +50,7 @@ def build(job: Experiment, consent: bool = False, **options: Any) -> World:
     roster = Roster(settings.strikes)
     federation = job.federation()
     wire = RecipeWire.of(job.simulator(federation).model, federation.n_classes, settings.private_losses)
-    private = private_losses(job.algorithm) if settings.private_losses else None
+    private = privacy_of(job.algorithm) if settings.private_losses else None
     attendance = Attendance(Post(grid, settings.poll), roster, introduction)
     made = World(grid, roster, attendance, FlowerEngine(grid, roster, wire, settings, private), job)
     made.enrol()

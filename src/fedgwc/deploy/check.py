@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from fedgwc.deploy.write import Plan, parsed
 from fedgwc.errors import InputError
-from fedgwc.flower.private import private_losses
+from fedgwc.flower.private import privacy_of
 
 BUNDLE = 10_000_000  # bytes that Flower sends at most
 OLDEST, NEWER = (1, 39), (1, 42)
@@ -95,7 +95,7 @@ def _private(folder: Path, algorithm: Any) -> Iterator[Finding]:
             yield Finding("private losses", False, detail)
         return
     try:
-        private_losses(algorithm)
+        privacy_of(algorithm)
         yield Finding("private losses", True, "up to three exchanges per round")
     except InputError as error:
         yield Finding("private losses", False, str(error))

@@ -17,7 +17,7 @@ import numpy as np
 from fedgwc.deploy import secrets
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment, recipes
-from fedgwc.flower.private import private_losses
+from fedgwc.flower.private import privacy_of
 
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?")
 
@@ -51,7 +51,7 @@ def init(folder: Path, plan: Plan) -> list[str]:
         raise InputError(f"{folder} is not an empty folder; choose a new one, since keys are never overwritten")
     text = recipe_text(plan.recipe)
     if plan.private_losses:
-        private_losses(parsed(text).algorithm)  # refuses what does not go together
+        privacy_of(parsed(text).algorithm)  # refuses what does not go together
     configs = node_configs(plan, text)
     for name in ("app/fedgwc_app", "ca", "superlink", "flwr", *(f"nodes/node-{i}" for i in range(1, plan.nodes + 1))):
         (folder / name).mkdir(parents=True)

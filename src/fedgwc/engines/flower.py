@@ -69,13 +69,14 @@ class FlowerEngine:
         tasks = self._present(clients, which, seed, among=self.labels)
         answers = self._ask(tasks, lambda t: self.wire.train(t, models, seed, self.number), self.wire.trained)
         self.tested += [a.test for a in answers if a.test is not None]
-        enough = self._enough(answers, len(models))
-        struck = dict(self.roster.invalid)
-        rounding = torch.finfo(models.dtype).eps
-        rewards = self.private.rewards(enough, self._ask, self.number, rounding) if self.private else None
-        for a in answers:
-            if self.roster.invalid.get(a.task.number) == struck.get(a.task.number):
-                self.roster.good(a.task.number, a.size, a.counts)
+        before, rounding = dict(self.roster.invalid), torch.finfo(models.dtype).eps
+        try:
+            enough = self._enough(answers, len(models))
+            rewards = self.private.rewards(enough, self._ask, self.number, rounding) if self.private else None
+        finally:  # good is who was so in every exchange
+            for a in answers:
+                if self.roster.invalid.get(a.task.number) == before.get(a.task.number):
+                    self.roster.good(a.task.number, a.size, a.counts)
         updates, rows = self._updates(enough, models, rewards)
         steps = sum(a.kept.steps if a.kept else len(a.losses) for a in enough)
         self.costs = self.costs.plus(client_updates=len(updates), gradient_steps=steps)

@@ -79,14 +79,6 @@ def share(record: Mapping[str, Any], key: str) -> float:
     return value
 
 
-def key(record: Mapping[str, Any], name: str, length: int) -> bytes:
-    """A public key of so many bytes."""
-    value = record.get(name)
-    if not isinstance(value, bytes) or len(value) != length:
-        raise Invalid(f"{name} must be {length} bytes, got {_short(value)}")
-    return value
-
-
 def losses(record: Mapping[str, Any], key: str = "losses") -> NDArray[np.float64]:
     """One finite loss per local step."""
     values = numbers(record, key)

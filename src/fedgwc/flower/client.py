@@ -32,7 +32,7 @@ from fedgwc.flower import checks
 from fedgwc.flower.keeping import PRIVATE, is_private, keep_losses, private_losses
 from fedgwc.flower.moments import LARGEST
 from fedgwc.flower.wire import PROTOCOL, fingerprint
-from fedgwc.local import minibatches, sgd_step
+from fedgwc.local import lone_grad, minibatches, sgd_step
 
 Recipe = str | os.PathLike[str] | Mapping[str, Any] | Experiment | None
 
@@ -147,7 +147,7 @@ def train_one(engine: Simulator, client: int, number: int, start: Tensor, seed: 
     keys = random.keys(torch.tensor(seed, device=device), torch.tensor([number], device=device))
     batches = minibatches(local, samples.sizes[client : client + 1], keys)
     rows = samples.flat[samples.offsets[client] + batches.places]  # [1, S, B]
-    step, theta, losses = sgd_step(engine.model, local, ragged=False), start, []
+    step, theta, losses = sgd_step(engine.model, local, ragged=False, grad=lone_grad), start, []
     velocity = start.new_zeros(engine.model.n_params if local.momentum else 0)
     engine.model.module.train()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

@@ -98,7 +98,7 @@ def masked_sums(state: RecordDict, content: RecordDict) -> RecordDict:
     losses, sizes = state.metric_records[_LOSSES], state.metric_records[_SIZES]
     sums, groups = ArrayRecord(), ConfigRecord()
     for model, asked in content.config_records.items():
-        keys, mine = cast(list[bytes], asked["keys"]), cast(list[str], asked["mine"])
+        keys, mine = set(cast(list[bytes], asked["keys"])), cast(list[str], asked["mine"])
         steps, scale, centre = cast(list[int], asked["steps"]), cast(float, asked["scale"]), np.array(asked["centre"])
         _company(keys, mine, steps, taken=[n for group in groups.values() for n in cast(list[str], group)])
         x = padded([cast(list[float], losses[name]) for name in mine], counted_steps(steps))
@@ -117,7 +117,7 @@ def purpose(model: str, asked: ConfigRecord) -> bytes:
     return json.dumps([model, *(asked[key] for key in ("steps", "centre", "scale"))]).encode()
 
 
-def _company(keys: Sequence[bytes], mine: Sequence[str], steps: Sequence[int], taken: Iterable[str]) -> None:
+def _company(keys: set[bytes], mine: Sequence[str], steps: Sequence[int], taken: Iterable[str]) -> None:
     others = len(steps) - len(mine)
     if len(set(mine)) != len(mine) or set(mine) & set(taken):
         raise InputError("a client's losses may enter one sum only")

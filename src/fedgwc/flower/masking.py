@@ -50,6 +50,15 @@ def public_key(secret: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
+def is_sound(key: bytes) -> bool:
+    """Whether a public key gives secrets: some points give everybody the same."""
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
+    except ValueError:
+        return False
+    return True
+
+
 def mask(secret: bytes, keys: Iterable[bytes], purpose: bytes, shape: tuple[int, ...]) -> Words:
     """What the owner of `secret` adds to its numbers in a sum over the owners of `keys`.
 

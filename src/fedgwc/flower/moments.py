@@ -38,11 +38,14 @@ def statistics(sums: Floats, steps: Ids, weights: Floats | None, centre: Floats,
     """(mean [S], variance [S]) as `gaussian_rewards` has them, plain if there are no weights [n]; 0 where losses are equal.
 
     Whether they are equal up to rounding is judged by their mean: the largest loss, which that function takes, is not known.
+    Sums that cannot come from losses raise ValueError.
     """
     made = steps[:, None] > np.arange(sums.shape[1])  # [n, S]
     n = (made if weights is None else made * weights[:, None]).sum(0)
     shift = sums[0] / n
     mean = centre + shift
     variance = (sums[1] - sums[0] * shift) / (n - 1) if weights is None else sums[1] / n - shift**2 + 1e-16
-    flat = variance <= np.maximum((4 * rounding * mean) ** 2, NOISE * (1 + shift**2 / 16))
-    return mean, np.where(flat, 0.0, variance)
+    noise = np.maximum((4 * rounding * mean) ** 2, NOISE * (1 + shift**2 / 16))
+    if not (np.abs(mean) <= LARGEST).all() or (variance < -noise).any():
+        raise ValueError("no losses have such a mean and variance")
+    return mean, np.where(variance <= noise, 0.0, variance)

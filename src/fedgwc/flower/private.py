@@ -56,7 +56,7 @@ class Cohort:
         return sorted({kept.key for kept in self.members.values()})
 
 
-def private_losses(algorithm: Any, note: Path | None = None) -> PrivateLosses | None:
+def privacy_of(algorithm: Any, note: Path | None = None) -> PrivateLosses | None:
     """How this algorithm's losses can stay private; None: it needs none. Others are refused."""
     if isinstance(algorithm, FedAvg | IFCA):  # IFCA's clients say which model fits best, not how well
         return None
@@ -125,7 +125,10 @@ class PrivateLosses:
                 log.warning("model %d: %d of %d nodes sent their sum; no rewards this time", row, len(words), len(c.keys))
                 continue
             total = masking.decode(masking.total(list(words.values())))
-            told[row] = statistics(total, c.steps, c.weights, c.centre, rounding)
+            try:
+                told[row] = statistics(total, c.steps, c.weights, c.centre, rounding)
+            except ValueError as reason:
+                log.warning("model %d: somebody spoiled the sum, %s; no rewards this time", row, reason)
         return told
 
 

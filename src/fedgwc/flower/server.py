@@ -24,7 +24,7 @@ from fedgwc.flower.client import Recipe
 from fedgwc.flower.journal import Journal, told
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Post
-from fedgwc.flower.private import private_losses
+from fedgwc.flower.private import privacy_of
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.wire import Identity, RecipeWire, introduction
@@ -63,7 +63,7 @@ def speak() -> None:
 def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None) -> Clustering:
     """Run to the end, or go on with what `out` holds. Killed at any moment, the next call resumes after the last round."""
     options = options or Options()
-    private = private_losses(job.algorithm, out / "state" / "summed") if options.private_losses else None
+    private = privacy_of(job.algorithm, out / "state" / "summed") if options.private_losses else None
     folder, roster = RunFolder(out), Roster(options.strikes)
     attendance = Attendance(Post(grid, options.poll), roster, introduction)
     known = folder.has_run()

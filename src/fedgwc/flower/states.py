@@ -6,7 +6,8 @@ The contract, in Flower's own terms:
 - the reply holds one ArrayRecord with the same names, shapes and types, and one MetricRecord with `num-examples` (a whole
   number, at least 1) and `losses`, a list with the loss of every local step, in order;
 - optional: an `@app.query()` that replies with a ConfigRecord `{"client-id": "..."}`, the client's lasting name. Without it a
-  client is known by its node, which is the same client again only where nodes are registered with keys.
+  client is known by its node, which is the same client again only where nodes are registered with keys;
+- with private losses the app's training has the mod `keep_losses`, which takes `losses` out of the reply (see `keeping`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from fedgwc.flower.checks import Invalid
 from fedgwc.flower.journal import Journal, told
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Letter, Post
-from fedgwc.flower.private import PrivateLosses, private_losses
+from fedgwc.flower.private import PrivateLosses, privacy_of
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import speak
@@ -100,7 +100,7 @@ class FedGWCStrategy(Strategy):
 
     def _private(self) -> PrivateLosses | None:
         note = Path(self.out) / "state" / "summed" if self.out is not None else None
-        return private_losses(self.algorithm, note) if self.options.private_losses else None
+        return privacy_of(self.algorithm, note) if self.options.private_losses else None
 
     def _journal(self, wire: StateWire, options: Options) -> Journal | None:
         if self.out is None:

@@ -29,7 +29,7 @@ from fedgwc.core import Floats, Ids, Split
 from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.keeping import PRIVATE
-from fedgwc.flower.masking import KEY_BYTES
+from fedgwc.flower.masking import is_sound
 from fedgwc.local import FlatModel
 
 PROTOCOL = 1
@@ -162,8 +162,10 @@ def losses_of(content: RecordDict, record: str, private: bool) -> tuple[Floats, 
         return checks.losses(metrics), None
     if "losses" in metrics:
         raise Invalid("it sent its losses, which are to stay private; does its app lack the mod keep_losses?")
-    key = checks.key(content.config_records.get("party", ConfigRecord()), "key", KEY_BYTES)
-    return np.empty(0), Kept(checks.count(metrics, "steps", 1), key, record)
+    key, steps = content.config_records.get("party", ConfigRecord()).get("key"), checks.count(metrics, "steps", 1)
+    if not isinstance(key, bytes) or not is_sound(key) or steps > checks.MOST_STEPS:
+        raise Invalid(f"its public key is none, or it made more than {checks.MOST_STEPS} steps")
+    return np.empty(0), Kept(steps, key, record)
 
 
 @dataclass(frozen=True)

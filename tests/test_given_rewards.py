@@ -1,0 +1,37 @@
+"""Rewards that clients compute themselves, from statistics that they are given, in place of losses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.core import Rng, Updates
+from fedgwc.interactions import gaussian_rewards, rewards_around
+
+
+def test_rewards_around_given_statistics() -> None:
+    """One deviation off gives exp(-1/2); a variance of 0 gives 1; a step that was not made does not count."""
+    losses = np.array([[1.0, 5.0], [2.0, np.nan], [3.0, 7.0]])
+    got = rewards_around(losses, np.array([2.0, 0.0]), np.array([1.0, 0.0]))
+    half = np.exp(-0.5)
+    np.testing.assert_allclose(got, [(half + 1) / 2, 1.0, (half + 1) / 2])
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_rewards_that_clients_computed_give_the_same_interactions(normalise: bool) -> None:
+    """A reward that did not arrive leaves its client out, and two are too few to learn from."""
+    algorithm = FedGWC(normalise=normalise)
+    cluster = algorithm.init(torch.zeros(1), 5).clusters[0]
+    clients, losses = np.array([0, 1, 3, 4]), torch.tensor([[1.0], [2.0], [4.0], [8.0]])
+    told = Updates(clients, torch.zeros(4, 1), losses, torch.ones(4))
+    kept = replace(told, losses=torch.empty(4, 0), rewards=torch.from_numpy(gaussian_rewards(losses.numpy())))
+    np.testing.assert_array_equal(algorithm.learn(cluster, told, Rng(0, 1)).P, algorithm.learn(cluster, kept, Rng(0, 1)).P)
+    for lost, visited in (([2], [0, 1, 4]), ([1, 2], [])):
+        rewards = kept.rewards.clone()
+        rewards[lost] = torch.nan
+        after = algorithm.learn(cluster, replace(kept, rewards=rewards), Rng(0, 1))
+        assert np.flatnonzero(after.visits.diagonal()).tolist() == visited
