@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import time
@@ -27,6 +28,8 @@ from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_
 from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.progress import Progress, Silent
 from fedgwc.record import RunFolder, new_folder
+
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, a file's largest size, a user's share of the disk
 
 
 def rounds(
@@ -100,11 +103,19 @@ def run(
         if out is None:
             folder = RunFolder(new_folder(job.recipe, job.algorithm_name))
         folder.create(_config(job, engine, federation))
-        folder.save_clients(federation.class_counts("train"), federation.groups)
     for note in federation.notes:
         watcher.message(note)
     try:
+        # Not only of a new run: it may have been killed before it came to this.
+        folder.save_clients(federation.class_counts("train"), federation.groups)
         return _Run(job, federation, engine, folder, watcher).go(resume)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise InputError(
+            f"cannot write to {folder.path} ({error.strerror}); the last checkpoint is safe: make room, then go on with "
+            f"--resume --out {folder.path}"
+        ) from error
     finally:
         folder.close()
 

@@ -57,13 +57,13 @@ def _read(stream: BinaryIO, size: int, ndim: int, name: str) -> NDArray[np.uint8
     if expected + len(header) > size * DEFLATE_AT_BEST if packed else expected + len(header) != size:
         raise InputError(f"{name} promises {expected} bytes of shape {shape} but has a length of {size}; download it again")
     out = np.empty(expected, np.uint8)
-    got = _fill(body, out.data)
+    got = fill(body, out.data)
     if got != expected or body.read(1):
         raise InputError(f"{name} promises {expected} bytes and holds {got if got < expected else 'more'}; download it again")
     return out.reshape(shape)
 
 
-def _fill(stream: BinaryIO, view: memoryview) -> int:
+def fill(stream: BinaryIO, view: memoryview) -> int:
     got = 0
     while got < len(view) and (piece := stream.read(min(2**22, len(view) - got))):
         view[got : got + len(piece)] = piece
