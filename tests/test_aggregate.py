@@ -52,9 +52,7 @@ def test_no_answer_changes_nothing() -> None:
     assert Aggregator(momentum=0.9).step(ZERO, empty) is ZERO
 
 
-@pytest.mark.parametrize(
-    "bad", [{"momentum": 1.0}, {"momentum": -0.1}, {"lr": 0.0}, {"trim": 0.5}, {"clip": -1.0}]
-)
+@pytest.mark.parametrize("bad", [{"momentum": 1.0}, {"momentum": -0.1}, {"lr": 0.0}, {"trim": 0.5}, {"clip": -1.0}])
 def test_impossible_settings(bad: dict[str, float]) -> None:
     with pytest.raises(InputError, match="must be"):
         Aggregator(**bad)  # type: ignore[arg-type]

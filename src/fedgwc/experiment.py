@@ -79,7 +79,10 @@ class Experiment:
         build = lookup(MODELS, settings.pop("name", None), "model")
         with torch.random.fork_rng():
             torch.manual_seed(self.seed * 1000 + start)
-            return call(build, settings, "model", shape=federation.shape, n_classes=federation.n_classes)
+            try:
+                return call(build, settings, "model", shape=federation.shape, n_classes=federation.n_classes)
+            except (RuntimeError, OverflowError, MemoryError) as error:  # what torch says of sizes below 0 or beyond all memory
+                raise InputError(f"[model] {settings} cannot be built: {str(error).splitlines()[0]}") from None
 
     def simulator(self, federation: Federation) -> Simulator:
         return Simulator(federation, self.module(federation), self.local, self.engine)

@@ -6,24 +6,22 @@ import math
 import re
 import tokenize
 import zipfile
-import zlib
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgwc.data.idx import DEFLATE_AT_BEST, fill
+from fedgwc.data.idx import fill
+from fedgwc.data.zips import BAD_ZIP, members, opened
 from fedgwc.errors import InputError
 
 PLAIN = re.compile(r"[<>|=](b1|[iu][1248]|f[248]|[SU]\d+)")  # numbers and text: no objects, no records
-SMALLEST = 1024  # bytes that a member may have whatever its packed length
 UNREADABLE = (
-    OSError,
+    *BAD_ZIP,
     ValueError,
     TypeError,
-    EOFError,
     KeyError,
     IndexError,
     AttributeError,
@@ -32,9 +30,6 @@ UNREADABLE = (
     RecursionError,
     SyntaxError,  # numpy writes an array's header as Python
     tokenize.TokenError,
-    RuntimeError,  # a password, an unknown kind of packing
-    zipfile.BadZipFile,
-    zlib.error,
 )
 
 
@@ -42,29 +37,17 @@ def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, NDAr
     """The arrays of an npz file by name; `names`: only those of them that are there."""
     try:
         with zipfile.ZipFile(path) as archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            _check_lengths(list(members.values()), path.stat().st_size)
-            wanted = members if names is None else [name for name in names if name in members]
-            return {name: _member(archive, members[name]) for name in wanted}
+            found = {name.removesuffix(".npy"): info for name, info in members(path, archive).items()}
+            wanted = found if names is None else [name for name in names if name in found]
+            return {name: _member(archive, found[name]) for name in wanted}
     except UNREADABLE as error:
         raise InputError(
             f"cannot read {path} ({error}); it must be a whole .npz file of plain arrays, as np.savez writes it"
         ) from None
 
 
-def _check_lengths(members: list[zipfile.ZipInfo], size: int) -> None:
-    """No member can be longer than what its packed bytes can make, and packed bytes are not used twice."""
-    for info in members:
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError(f"{info.filename} is packed in a way that numpy does not use")
-        if info.file_size > DEFLATE_AT_BEST * info.compress_size + SMALLEST:
-            raise ValueError(f"{info.filename} promises {info.file_size} bytes, more than {info.compress_size} can hold")
-    if sum(info.compress_size for info in members) > size:
-        raise ValueError("its members are longer than the file")
-
-
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    with cast(BinaryIO, archive.open(info)) as stream:
+    with opened(archive, info) as stream:
         shape, fortran, dtype = _header(stream)
         length = math.prod(shape) * dtype.itemsize
         if length != info.file_size - stream.tell():

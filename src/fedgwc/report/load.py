@@ -61,7 +61,7 @@ def _numbers(row: dict[str, Any]) -> dict[str, Any]:
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
 
 
