@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,14 @@ import numpy as np
 from benchmarks.torture import children
 from benchmarks.torture.runs import ALGORITHMS, differences, job
 from fedgwc.codec import checked
+from fedgwc.commands.tables import Table
 from fedgwc.errors import InputError
 from fedgwc.progress import Silent
 from fedgwc.record import RunFolder
 from fedgwc.runner import run
 
 Rng = np.random.Generator
+Result = dict[str, Any]
 MOST_KILLS = 3  # of one run, before it may finish
 
 
@@ -220,21 +222,47 @@ def _account(folder: Path, notes: Path, tally: Tally) -> None:
             tally.needlessly += 1
 
 
-def measure(
-    kills: int = 1000, seconds: float = 900, seed: int = 0, names: tuple[str, ...] = tuple(ALGORITHMS)
-) -> dict[str, Tally]:
+def measure(kills: int, seconds: float, names: tuple[str, ...] = tuple(ALGORITHMS), seed: int = 0) -> Result:
     """Until there were `kills` of them, or time is up: every algorithm at every moment in turn."""
     rng = np.random.default_rng(seed)
     tallies = {name: Tally() for name in names}
     stop = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as place:
-        references = {}
+        lasts = {}
         for name in names:
             began = time.monotonic()
-            run(job(name), Path(place) / name)
-            references[name] = time.monotonic() - began
-        while time.monotonic() < stop and sum(t.kills.total() for t in tallies.values()) < kills:
-            for name, moment in itertools.product(names, MOMENTS):
-                with tempfile.TemporaryDirectory(dir=place) as fresh:
-                    torture(name, moment, Path(place) / name, references[name], rng, Path(fresh), tallies[name])
-    return tallies
+            run(job(name), Path(place) / name)  # in this process: what children are forked from is warm
+            lasts[name] = time.monotonic() - began
+        for name, moment in itertools.cycle(itertools.product(names, MOMENTS)):
+            if time.monotonic() > stop or sum(t.kills.total() for t in tallies.values()) >= kills:
+                break
+            with tempfile.TemporaryDirectory(dir=place) as fresh:
+                torture(name, moment, Path(place) / name, lasts[name], rng, Path(fresh), tallies[name])
+    return {name: asdict(tally) for name, tally in tallies.items()}
+
+
+def tables(found: Result) -> dict[str, Table]:
+    everywhere = sum((Counter(t["kills"]) for t in found.values()), Counter[str]())
+    rows = [
+        [
+            name,
+            str(sum(t["kills"].values())),
+            str(t["runs"]),
+            f"{t['equal']} of {t['runs']}",
+            str(t["unreadable"]),
+            f"{np.mean(t['repeated']):.1f} (most {max(t['repeated'])})" if t["repeated"] else "–",
+            str(t["needlessly"]),
+        ]
+        for name, t in found.items()
+    ]
+    head = [
+        "algorithm",
+        "kills",
+        "runs",
+        "equal bit for bit",
+        "unreadable folders",
+        "rounds repeated per kill",
+        "more than needed",
+    ]
+    moments = Table(["killed", "times"], [[m, str(everywhere[m])] for m in MOMENTS] + [["in all", str(everywhere.total())]])
+    return {"crashes": Table(head, rows), "moments": moments}

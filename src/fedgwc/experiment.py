@@ -81,7 +81,8 @@ class Experiment:
             torch.manual_seed(self.seed * 1000 + start)
             try:
                 return call(build, settings, "model", shape=federation.shape, n_classes=federation.n_classes)
-            except (RuntimeError, OverflowError, MemoryError) as error:  # what torch says of sizes below 0 or beyond all memory
+            # What torch says of sizes below 0 or beyond all memory.
+            except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
                 raise InputError(f"[model] {settings} cannot be built: {str(error).splitlines()[0]}") from None
 
     def simulator(self, federation: Federation) -> Simulator:

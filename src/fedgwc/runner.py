@@ -17,7 +17,7 @@ from torch import Tensor
 
 import fedgwc
 from fedgwc.codec import nbytes
-from fedgwc.core import Algorithm, Clustering, Engine, Rng, State
+from fedgwc.core import Algorithm, Clustering, Engine, Ids, Rng, State
 from fedgwc.data import Federation
 from fedgwc.engines.meter import Costs, Meter
 from fedgwc.engines.simulate import Simulator
@@ -28,6 +28,7 @@ from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_
 from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.progress import Progress, Silent
 from fedgwc.record import RunFolder, new_folder
+from fedgwc.roll import Roll
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, a file's largest size, a user's share of the disk
 
@@ -76,6 +77,7 @@ class Checkpoint(Generic[State]):
     costs: Costs
     seconds: float
     server_seconds: float
+    failures: Ids  # [N] how often each client was asked in vain
 
 
 def run(
@@ -170,7 +172,8 @@ class _Run:
 
     def __init__(self, job: Experiment, federation: Federation, engine: Simulator, folder: RunFolder, progress: Progress) -> None:
         self.job, self.federation, self.engine, self.folder, self.progress = job, federation, engine, folder, progress
-        self.meter = Meter(engine)
+        self.roll = Roll(engine, federation.n_clients)
+        self.meter = Meter(self.roll)
         self.counts = federation.class_counts("train")
         self.seconds = self.server_seconds = 0.0
 
@@ -201,6 +204,7 @@ class _Run:
         for complaint in complaints:
             self.progress.message(f"left out a damaged checkpoint, {complaint}")
         self.meter.costs, self.seconds, self.server_seconds = saved.costs, saved.seconds, saved.server_seconds
+        self.roll.failures = saved.failures.copy()
         return saved.state, done
 
     def _loop(self, state: Any, done: int, interrupt: PoliteInterrupt) -> tuple[Any, int]:
@@ -235,6 +239,11 @@ class _Run:
         reports = [r if names is None else replace(r, which=names[r.which]) for r in self.meter.reported]
         self.folder.observe(number, reports)
         self.meter.clear()
+        for client in self.roll.news:
+            self.progress.message(
+                f"client {client} failed in round {number} (model or loss not finite); it is left out when it does"
+            )
+        self.roll.clear()
         losses = [r.losses for r in reports if len(r.clients)]
         mean = float(np.nanmean(np.concatenate([x.ravel() for x in losses]))) if losses else float("nan")
         clustering = algorithm.clustering(state)
@@ -247,13 +256,13 @@ class _Run:
         clustering = self.job.algorithm.clustering(state)
         row = {"round": number, **evaluate_clustering(clustering, self.engine, self.federation, self.counts)}
         row |= getattr(self.job.algorithm, "numbers", lambda _: {})(state)
-        row |= vars(self.meter.costs) | {"state_bytes": nbytes(state)}
+        row |= vars(self.meter.costs) | {"failures": int(self.roll.failures.sum()), "state_bytes": nbytes(state)}
         row |= {"seconds": round(self.seconds, 3), "server_seconds": round(self.server_seconds, 3)}
         self.folder.log(row)
         self.progress.evaluated(row)
 
     def _checkpoint(self, number: int, state: Any) -> None:
-        self.folder.checkpoint(number, Checkpoint(state, self.meter.costs, self.seconds, self.server_seconds))
+        self.folder.checkpoint(number, Checkpoint(state, self.meter.costs, self.seconds, self.server_seconds, self.roll.failures))
 
     def _save_results(self, state: Any, clustering: Clustering) -> None:
         algorithm, folder = self.job.algorithm, self.folder
@@ -274,5 +283,6 @@ class _Run:
                 "accuracy": accuracy(scores),
                 "balanced": balanced_accuracy(scores),
                 "weighted": weighted,
+                "failures": self.roll.failures[scores.clients],
             }
         )
