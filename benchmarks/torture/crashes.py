@@ -262,7 +262,7 @@ def tables(found: Result) -> dict[str, Table]:
         "equal bit for bit",
         "unreadable folders",
         "rounds repeated per kill",
-        "more than needed",
+        "needlessly",
     ]
     moments = Table(["killed", "times"], [[m, str(everywhere[m])] for m in MOMENTS] + [["in all", str(everywhere.total())]])
     return {"crashes": Table(head, rows), "moments": moments}

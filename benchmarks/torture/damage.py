@@ -26,6 +26,7 @@ from fedgwc.runner import run
 
 Rng = np.random.Generator
 Result = dict[str, Any]
+FITTED = 5  # exit status of a run for which there was room after all
 STOP = 12  # the round after which the run is interrupted, of 30
 
 
@@ -112,6 +113,8 @@ def _full_disks(home: Path, times: int, stop: float, rng: Rng) -> Result:
                     with small(Path(fresh), int(rng.integers(12, 60))) as (place, make_room):
                         folder = place / "run"
                         noticed = children.end(children.start(partial(_until_full, folder, what == "file size limit", rng)))
+                        if noticed == FITTED:
+                            continue
                         make_room()
                         again = children.end(children.start(partial(_finish, folder)))
                         tally["noticed"] += noticed == 0
@@ -132,6 +135,8 @@ def _until_full(folder: Path, limited: bool, rng: Rng) -> None:
     except InputError as error:
         if "make room" not in str(error):
             raise
+    else:
+        os._exit(FITTED)
 
 
 def _finish(folder: Path) -> None:

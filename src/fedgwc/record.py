@@ -143,7 +143,7 @@ class RunFolder:
             except (ValueError, RecursionError):
                 break
             if not isinstance(row, dict) or type(row.get("round")) is not int:
-                break
+                raise InputError(f"{path} cannot be read: it has a line that is no evaluation, {str(row)[:60]}")
             rows.append(row)
         return rows
 

@@ -9,7 +9,7 @@ from fedgwc.core import Engine, Ids, Scores, Split, Updates
 
 
 class Roll:
-    """Passes everything on to `engine` and counts failures: clients whose model or loss was not finite, or whose node was gone."""
+    """Passes everything on to `engine` and counts failures: a model or loss that was not finite, a node that was gone."""
 
     def __init__(self, engine: Engine, n_clients: int) -> None:
         self.engine = engine

@@ -241,7 +241,7 @@ class _Run:
         self.meter.clear()
         for client in self.roll.news:
             self.progress.message(
-                f"client {client} failed in round {number} (model or loss not finite); it is left out when it does"
+                f"client {client} failed in round {number} (model or loss not finite), and is left out whenever it does"
             )
         self.roll.clear()
         losses = [r.losses for r in reports if len(r.clients)]

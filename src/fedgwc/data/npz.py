@@ -42,7 +42,7 @@ def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, NDAr
             return {name: _member(archive, found[name]) for name in wanted}
     except UNREADABLE as error:
         raise InputError(
-            f"cannot read {path} ({error}); it must be a whole .npz file of plain arrays, as np.savez writes it"
+            f"{path} cannot be read ({error}); it must be a whole .npz file of plain arrays, as np.savez writes it"
         ) from None
 
 
