@@ -37,12 +37,15 @@ class Malicious:
             return updates
         asked = dict(zip(clients.tolist(), which.tolist(), strict=True))
         rows = torch.tensor([asked[k] for k in updates.clients.tolist()])  # the model each started from
-        return replace(
+        spoiled = replace(
             updates,
             models=self._steps(updates.models, models, rows, lying),
             losses=self._losses(updates.losses, rows, lying),
             sizes=torch.where(lying, updates.sizes * self.attack.samples, updates.sizes),
         )
+        # Like every engine: who sends something that is not finite is a missing row.
+        usable = torch.isfinite(spoiled.models.sum(1)) & ~torch.isinf(spoiled.losses).any(1)
+        return spoiled.rows(usable.nonzero()[:, 0].numpy())
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
         return self.engine.evaluate(clients, models, which, split)
