@@ -240,9 +240,7 @@ class _Run:
         self.folder.observe(number, reports)
         self.meter.clear()
         for client in self.roll.news:
-            self.progress.message(
-                f"client {client} failed in round {number} (model or loss not finite), and is left out whenever it does"
-            )
+            self.progress.message(f"client {client} failed in round {number} (its model or loss is not finite) and was left out")
         self.roll.clear()
         losses = [r.losses for r in reports if len(r.clients)]
         mean = float(np.nanmean(np.concatenate([x.ravel() for x in losses]))) if losses else float("nan")
