@@ -37,7 +37,7 @@ MOST_KILLS = 3  # of one run, before it may finish
 class Tally:
     """What happened to the runs of one algorithm."""
 
-    kills: Counter[str] = field(default_factory=Counter)  # by moment
+    kills: dict[str, int] = field(default_factory=dict)  # by moment
     runs: int = 0
     equal: int = 0
     unreadable: int = 0
@@ -159,7 +159,7 @@ def torture(name: str, moment: str, reference: Path, seconds: float, rng: Rng, p
         if status not in (-signal.SIGKILL, -signal.SIGXFSZ):
             tally.trouble.append(f"{name}, {moment}: a run ended with status {status}")
             return
-        tally.kills[moment] += 1
+        tally.kills[moment] = tally.kills.get(moment, 0) + 1
         _inspect(folder, notes, tally)
     status = children.end(children.start(partial(_go, name, folder, notes, contextlib.nullcontext())))
     tally.runs += 1
@@ -234,7 +234,7 @@ def measure(kills: int, seconds: float, names: tuple[str, ...] = tuple(ALGORITHM
             run(job(name), Path(place) / name)  # in this process: what children are forked from is warm
             lasts[name] = time.monotonic() - began
         for name, moment in itertools.cycle(itertools.product(names, MOMENTS)):
-            if time.monotonic() > stop or sum(t.kills.total() for t in tallies.values()) >= kills:
+            if time.monotonic() > stop or sum(sum(t.kills.values()) for t in tallies.values()) >= kills:
                 break
             with tempfile.TemporaryDirectory(dir=place) as fresh:
                 torture(name, moment, Path(place) / name, lasts[name], rng, Path(fresh), tallies[name])
