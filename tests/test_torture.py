@@ -130,7 +130,7 @@ def test_flipped_labels_are_the_attackers_alone() -> None:
 
 
 def test_isolation_by_hand() -> None:
-    """Clients 0, 1 and 2 lie; the second cluster is theirs by majority, one of them escapes, one honest client is dragged along."""
+    """Clients 0, 1 and 2 lie; the second cluster is theirs by majority, one of them escapes, an honest client is there too."""
     assert attacks._isolation(np.array([1, 1, 0, 1, 0, 0]), np.array([0, 1, 2])) == (2 / 3, 1 / 3)
 
 

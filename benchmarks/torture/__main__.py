@@ -21,7 +21,7 @@ PARTS: dict[str, Part] = {
     "crashes": (lambda: crashes.measure(1000, 1200), lambda: crashes.measure(40, 60), crashes.tables),
     "damage": (lambda: damage.measure(40, 300), lambda: damage.measure(2, 30), damage.tables),
     "fuzz": (lambda: fuzz.measure(120_000, 1200), lambda: fuzz.measure(4_000, 60), fuzz.tables),
-    "attacks": (lambda: attacks.measure(3, 3600), lambda: attacks.measure(1, 60), attacks.tables),
+    "attacks": (lambda: attacks.measure(3, 5400), lambda: attacks.measure(1, 60), attacks.tables),
     "load": (lambda: load.measure(20_000, 100_000, 1800), lambda: load.measure(2_000, 2_000, 60), load.tables),
     "advisories": (advisories.measure, advisories.measure, advisories.tables),
 }

@@ -77,14 +77,20 @@ def _isolation(labels: Ids, attackers: Ids) -> tuple[float, float]:
     return float(theirs[labels[bad]].mean()), float(theirs[labels[~bad]].mean())
 
 
-def measure(seeds: int, seconds: float, save: Callable[[Result], None] = lambda _: None) -> Result:
-    """One line per run; seed by seed, so that what is there when time is up is even. `save` sees what there is so far."""
+def measure(seeds: int, seconds: float, save: Callable[[Result], None] = lambda _: None, found: Result | None = None) -> Result:
+    """One line per run; seed by seed, so that what is there when time is up is even.
+
+    `save` sees what there is so far, and `found` is such a result to go on with.
+    """
     plan = [(name, "mean") for name in ALGORITHMS] + [(name, c) for name in ("fedavg", "fedgwc") for c in COMBINE[1:]]
-    found: Result = {"rounds": TABLES["rounds"], "rate": RATE, "runs": []}
+    found = found or {"rounds": TABLES["rounds"], "rate": RATE, "runs": []}
+    there = {(run["seed"], run["algorithm"], run["combine"], run["attack"]) for run in found["runs"]}
     stop = time.monotonic() + seconds
     for seed, (name, combine), attack in itertools.product(range(seeds), plan, ATTACKS):
         if time.monotonic() > stop:
             break
+        if (seed, name, combine, attack) in there:
+            continue
         outcome = dict(zip(("honest", "clusters", "caught", "dragged"), suffer(name, attack, seed, combine), strict=True))
         found["runs"].append({"algorithm": name, "combine": combine, "attack": attack, "seed": seed, **outcome})
         save(found)

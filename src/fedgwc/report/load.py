@@ -77,6 +77,8 @@ def _tree(path: Path, n_clients: int) -> tuple[Node, ...]:
     with _reading(path):
         nodes = tuple(_node(row, n_clients) for row in json.loads(path.read_text(encoding="utf-8")))
         known = {n.id for n in nodes}
+        if any(not 0 <= n < 2**31 for n in known):
+            raise ValueError("clusters are numbered from 0")
         if len(known) < len(nodes) or any(n.parent is not None and not (n.parent in known and n.parent < n.id) for n in nodes):
             raise ValueError("clusters must have different numbers, and parents come before their children")
         leaves = np.concatenate([n.members for n in nodes if n.ended is None])
