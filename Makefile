@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup run test test-slow lint bench browser clean
+.PHONY: help setup run test test-slow lint bench torture browser clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ test-slow: .venv/dev ## The checks that take longer
 
 bench: .venv/dev ## What is measured, against whom
 	$(BIN)/python -m benchmarks
+
+torture: .venv/dev ## Kills, broken files, liars and load: measures docs/reliability.md anew
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.torture
 
 browser: ## A headless browser for the report's tests (Debian)
 	apt-get update -qq && apt-get install -y -qq chromium chromium-driver

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from fedgwc.aggregate import Aggregator, Server
 from fedgwc.core import Updates
@@ -49,7 +52,82 @@ def test_no_answer_changes_nothing() -> None:
     assert Aggregator(momentum=0.9).step(ZERO, empty) is ZERO
 
 
-@pytest.mark.parametrize("bad", [{"momentum": 1.0}, {"momentum": -0.1}, {"lr": 0.0}])
+@pytest.mark.parametrize("bad", [{"momentum": 1.0}, {"momentum": -0.1}, {"lr": 0.0}, {"trim": 0.5}, {"clip": -1.0}])
 def test_impossible_settings(bad: dict[str, float]) -> None:
     with pytest.raises(InputError, match="must be"):
         Aggregator(**bad)  # type: ignore[arg-type]
+
+
+def combined(models: list[list[float]], sizes: list[int] | None = None, **chosen: object) -> list[float]:
+    aggregator = Aggregator(**chosen)  # type: ignore[arg-type]
+    server = Server(torch.zeros(len(models[0])))
+    return aggregator.step(server, updates(models, sizes or [1] * len(models))).theta.tolist()
+
+
+def test_median_by_hand() -> None:
+    assert combined([[1.0], [1e30], [3.0]], combine="median") == [3.0]
+    assert combined([[1.0], [2.0], [4.0], [-1e30]], combine="median") == [1.5]  # of an even number: the middle of the two
+    assert combined([[1.0], [5.0], [3.0]], sizes=[1, 10**9, 1], combine="median") == [3.0]  # a count is only a claim
+
+
+def test_trimmed_mean_by_hand() -> None:
+    five = [[-1e30], [1.0], [2.0], [6.0], [1e30]]
+    assert combined(five, combine="trimmed-mean", trim=0.2) == [3.0]
+    assert combined(five[1:4], combine="trimmed-mean", trim=0.0) == [3.0]
+    assert combined(five[1:4], combine="trimmed-mean", trim=0.1) == [2.0]  # rounded up: one at each end
+
+
+def test_clipped_mean_by_hand() -> None:
+    assert combined([[3.0, 4.0], [0.0, 0.0]], combine="clipped-mean", clip=1.0) == pytest.approx([0.3, 0.4])
+    # lengths 1, 2 and 100: the last is cut to the median length
+    assert combined([[1.0], [2.0], [100.0]], combine="clipped-mean") == pytest.approx([5 / 3])
+    assert combined([[1.0], [2.0], [6.0]], sizes=[2, 1, 1], combine="clipped-mean", clip=9.0) == [2.5]
+
+
+def test_clipping_is_about_steps_and_leaves_buffers_to_the_median() -> None:
+    server = Server(torch.tensor([10.0, 1.0]))
+    cohort = updates([[11.0, 2.0], [11.0, 3.0], [210.0, 1e20]], [1, 1, 1], n_params=1)
+    assert Aggregator(combine="clipped-mean", clip=1.0).step(server, cohort).theta.tolist() == [11.0, 3.0]
+
+
+def test_momentum_follows_the_robust_step() -> None:
+    fedavgm = Aggregator(momentum=0.5, combine="median")
+    cohort = updates([[1.0], [1.0], [1e30]], [1, 1, 1])
+    assert fedavgm.step(fedavgm.step(ZERO, cohort), cohort).theta.tolist() == [1.5]
+
+
+finite = st.floats(-1e3, 1e3, width=32)
+arbitrary = st.floats(-(2.0**100), 2.0**100, width=32)
+
+
+@given(st.integers(1, 5), st.data())
+@settings(deadline=None, max_examples=60)
+@pytest.mark.parametrize("combine", ["median", "trimmed-mean"])
+def test_a_minority_cannot_leave_the_honest_range(combine: str, liars: int, data: st.DataObject) -> None:
+    """Trimmed at 0.45: as many go at each end as there are liars among 2 liars + 1."""
+    honest = data.draw(arrays(np.float32, (liars + 1, 3), elements=finite))
+    lies = data.draw(arrays(np.float32, (liars, 3), elements=arbitrary))
+    mixed = data.draw(st.permutations([*honest.tolist(), *lies.tolist()]))
+    got = np.array(combined(mixed, combine=combine, trim=0.45), np.float32)
+    assert (got >= honest.min(0)).all()
+    assert (got <= honest.max(0)).all()
+
+
+@given(arrays(np.float32, (5, 4), elements=arbitrary), st.floats(0.1, 10))
+@settings(deadline=None, max_examples=60)
+def test_nobody_steps_further_than_the_clip(models: np.ndarray, clip: float) -> None:
+    moved = np.array(combined(models.tolist(), sizes=[1, 10**6, 1, 1, 1], combine="clipped-mean", clip=clip))
+    assert np.linalg.norm(moved) <= clip * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("combine", ["mean", "median", "trimmed-mean", "clipped-mean"])
+def test_overflow_is_a_step_not_taken(combine: str) -> None:
+    far = updates([[3e38, 3e38]] * 4, [1] * 4)
+    server = Server(torch.tensor([-3e38, 0.0]))
+    after = Aggregator(momentum=0.9, combine=combine, clip=1e38).step(server, far)  # type: ignore[arg-type]
+    assert torch.isfinite(after.theta).all()
+
+
+@pytest.mark.parametrize("combine", ["median", "trimmed-mean", "clipped-mean"])
+def test_equal_clients_are_their_own_aggregate(combine: str) -> None:
+    assert combined([[1.0, -2.0]] * 4, combine=combine) == [1.0, -2.0]

@@ -136,15 +136,15 @@ def test_replay_of_what_is_no_trace(fedgwc: Command, run_folder: Path, tmp_path:
     refused(fedgwc("replay", tmp_path / "nothing.npz"), "no trace at")
     refused(fedgwc("replay", tmp_path), "holds no run")
     (tmp_path / "junk.npz").write_bytes(b"PK and then nothing")
-    refused(fedgwc("replay", tmp_path / "junk.npz"), "is not a readable npz trace")
+    refused(fedgwc("replay", tmp_path / "junk.npz"), "whole .npz file of plain arrays")
     np.savez(tmp_path / "whole.npz", ids=IDS, L=LOSSES)
     (tmp_path / "half.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:-200])
-    refused(fedgwc("replay", tmp_path / "half.npz"), "is not a readable npz trace")
+    refused(fedgwc("replay", tmp_path / "half.npz"), "whole .npz file of plain arrays")
     np.save(tmp_path / "plain.npy", LOSSES)
-    refused(fedgwc("replay", tmp_path / "plain.npy"), "is not a readable npz trace")
+    refused(fedgwc("replay", tmp_path / "plain.npy"), "whole .npz file of plain arrays")
     shutil.copytree(run_folder, tmp_path / "run")
     next((tmp_path / "run" / "trace").iterdir()).write_bytes(b"half")
-    refused(fedgwc("replay", tmp_path / "run"), "is damaged or incomplete")
+    refused(fedgwc("replay", tmp_path / "run"), "whole .npz file of plain arrays")
 
 
 # score

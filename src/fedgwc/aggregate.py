@@ -1,7 +1,11 @@
-"""How a server turns its clients' models into the next one. FedAvg, FairAvg and FedAvgM are settings of one step."""
+"""How a server turns its clients' models into the next one.
+
+FedAvg, FairAvg and FedAvgM are settings of one step, and so are the means that a minority of liars cannot move at will.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,37 +28,80 @@ class Server:
 class Aggregator:
     """The next model is the clients' weighted mean, reached with optional server momentum.
 
-    FedAvg: the defaults. FairAvg: `weights="equal"`. FedAvgM: `momentum=0.9`.
+    FedAvg: the defaults. FairAvg: `weights="equal"`. FedAvgM: `momentum=0.9`. `combine` is what stands for the cohort:
+
+    - "mean": by `weights`; one client can move it anywhere.
+    - "median": of each coordinate; stays among the honest values while fewer than half of the cohort lie.
+    - "trimmed-mean": of each coordinate, without the `trim` lowest and the `trim` highest shares of the cohort.
+    - "clipped-mean": by `weights`, after no client's step is longer than `clip`; buffers take the median.
+
+    Median and trimmed mean count every client once, whatever `weights` says: a sample count is the client's own word.
     """
 
     weights: Literal["samples", "equal"] = "samples"
     momentum: float = 0.0
     lr: float = 1.0
+    combine: Literal["mean", "median", "trimmed-mean", "clipped-mean"] = "mean"
+    trim: float = 0.2  # of "trimmed-mean": share left out at each end, rounded up
+    clip: float = 0.0  # of "clipped-mean": longest step from the server's model; 0: the cohort's median length
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:
             raise InputError(f"aggregator momentum must be in [0, 1), got {self.momentum}; 0 turns it off")
         if self.lr <= 0:
             raise InputError(f"aggregator lr must be positive, got {self.lr}; 1 takes the clients' mean as it is")
+        if not 0 <= self.trim < 0.5:
+            raise InputError(f"aggregator trim must be in [0, 0.5), got {self.trim}; it is the share left out at each end")
+        if not 0 <= self.clip < math.inf:
+            raise InputError(f"aggregator clip must be >= 0 and finite, got {self.clip}; 0 takes the cohort's median length")
 
     def step(self, server: Server, updates: Updates) -> Server:
-        """The server after one cohort; without a single answer nothing changes."""
+        """The server after one cohort; without a single answer, or where numbers overflow, nothing changes."""
         if not len(updates):
             return server
-        mean = self._weights(updates) @ updates.models  # [D]
+        new = self._moved(server, self._combined(server, updates), updates.n_params)
+        return new if bool(torch.isfinite(new.theta.sum())) else server
+
+    def _moved(self, server: Server, target: Tensor, n_params: int | None) -> Server:
         if self.momentum == 0 and self.lr == 1:
-            return replace(server, theta=mean)
-        split = mean.numel() if updates.n_params is None else updates.n_params
+            return replace(server, theta=target)
+        split = target.numel() if n_params is None else n_params
         old = server.theta[:split]
-        velocity = mean[:split] - old
+        velocity = target[:split] - old
         if self.momentum and server.velocity is not None:
             velocity = velocity + self.momentum * server.velocity
         # Buffers are only ever averaged: momentum could drive a running variance below zero.
-        theta = torch.cat([old + self.lr * velocity, mean[split:]])
+        theta = torch.cat([old + self.lr * velocity, target[split:]])
         return Server(theta, velocity if self.momentum else None)
+
+    def _combined(self, server: Server, updates: Updates) -> Tensor:
+        """[D]: the one model that stands for the cohort's."""
+        if self.combine == "median":
+            return trimmed_mean(updates.models, 0.5)
+        if self.combine == "trimmed-mean":
+            return trimmed_mean(updates.models, self.trim)
+        if self.combine == "clipped-mean":
+            pulls = clipped(updates.parameters - server.theta[: updates.n_params], self.clip)
+            theta = server.theta[: updates.n_params] + self._weights(updates) @ pulls
+            return torch.cat([theta, trimmed_mean(updates.models[:, theta.numel() :], 0.5)])
+        return self._weights(updates) @ updates.models
 
     def _weights(self, updates: Updates) -> Tensor:
         """[n], summing to 1."""
         sizes = updates.sizes.to(torch.float64)
         w = sizes if self.weights == "samples" else torch.ones_like(sizes)
         return (w / w.sum()).to(updates.models)
+
+
+def trimmed_mean(models: Tensor, trim: float) -> Tensor:
+    """[n, D] -> [D]: per coordinate, without the lowest and the highest share `trim`; at least one or two stay: the median."""
+    n = len(models)
+    cut = min(math.ceil(trim * n - 1e-9), (n - 1) // 2)
+    return models.sort(0).values[cut : n - cut].mean(0)
+
+
+def clipped(pulls: Tensor, longest: float) -> Tensor:
+    """[n, p]: those longer than `longest` (0: than the median length) cut to that length."""
+    lengths = pulls.norm(dim=1, keepdim=True)
+    limit = lengths.sort(0).values[(len(pulls) - 1) // 2] if longest == 0 else lengths.new_tensor([longest])
+    return torch.where(lengths > limit, pulls * (limit / lengths), pulls)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from fedgwc.errors import InputError
@@ -37,17 +38,23 @@ def pack(value: Any) -> bytes:
 
 def unpack(data: bytes, kind: Any, device: torch.device | str = "cpu") -> Any:
     """The value of type `kind` that `pack` wrote; torch tensors go to `device`."""
+    body = checked(data)
+    try:
+        length = int.from_bytes(body[:8], "little")
+        tree = json.loads(json.loads(body[8 : 8 + length])["__metadata__"]["tree"])
+        return _decode(tree, kind, safetensors.torch.load(body), device)
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+        raise InputError(f"the checkpoint holds another kind of state than the algorithm expects: {error}") from None
+
+
+def checked(data: bytes) -> bytes:
+    """What is below the header of a whole checkpoint."""
     body = data[len(MAGIC) + _DIGEST :]
     if not data.startswith(MAGIC):
         raise InputError("not a checkpoint of this version of fedgwc")
     if hashlib.sha256(body).digest() != data[len(MAGIC) : len(MAGIC) + _DIGEST]:
         raise InputError("the checkpoint is damaged: its checksum does not match")
-    try:
-        length = int.from_bytes(body[:8], "little")
-        tree = json.loads(json.loads(body[8 : 8 + length])["__metadata__"]["tree"])
-        return _decode(tree, kind, safetensors.torch.load(body), device)
-    except (KeyError, ValueError, TypeError) as error:
-        raise InputError(f"the checkpoint holds another kind of state than the algorithm expects: {error}") from None
+    return body
 
 
 def nbytes(value: Any) -> int:
@@ -63,20 +70,27 @@ def nbytes(value: Any) -> int:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Either the whole file is there, on disk, or none of it: write, fsync, rename, fsync the folder."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # `record` sweeps up what kills leave of these
     try:
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:  # a full disk, which Python reports without saying where
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Once this returns, what was written to a file, or renamed in a folder, survives a power cut."""
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
 
 
 def _encode(value: Any, arrays: dict[str, Tensor]) -> Any:

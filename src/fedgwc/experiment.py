@@ -82,7 +82,11 @@ class Experiment:
         build = lookup(MODELS, settings.pop("name", None), "model")
         with _PYTORCHS_GENERATOR, torch.random.fork_rng():
             torch.manual_seed(self.seed * 1000 + start)
-            return call(build, settings, "model", shape=federation.shape, n_classes=federation.n_classes)
+            try:
+                return call(build, settings, "model", shape=federation.shape, n_classes=federation.n_classes)
+            # What torch says of sizes below 0 or beyond all memory.
+            except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+                raise InputError(f"[model] {settings} cannot be built: {str(error).splitlines()[0]}") from None
 
     def simulator(self, federation: Federation) -> Simulator:
         return Simulator(federation, self.module(federation), self.local, self.engine)

@@ -12,13 +12,17 @@ per_client.npz  how the final models serve each client
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import io
 import json
 import os
+import re
 import shutil
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Generic
 
 import numpy as np
 import safetensors.torch
@@ -26,11 +30,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgwc.codec import pack, unpack, write_atomically
+from fedgwc.codec import pack, sync, unpack, write_atomically
+from fedgwc.core import State
+from fedgwc.data.npz import read_npz
 from fedgwc.engines.meter import Reported
 from fedgwc.errors import InputError
 
 KEEP_CHECKPOINTS = 2  # a damaged newest one leaves a good older one
+SUBFOLDERS = ("trace", "splits", "state", "models")
+_NUMBERED = re.compile(r"(\d{8})-(\d+)\.npz")  # trace/FIRST-LAST.npz and splits/ROUND-CLUSTER.npz
+_TEMPORARY = re.compile(r"\..+\.tmp")
+
+
+@dataclass(frozen=True)
+class Stamped(Generic[State]):
+    """A state and whose it is, so that a file from elsewhere is not taken for the run's own."""
+
+    run: str  # digest of config.json
+    round: int
+    state: State
 
 
 def new_folder(recipe: str, algorithm: str, root: Path = Path("runs")) -> Path:
@@ -52,21 +70,31 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[str] | None = None
+        self._digest = ""
         self._trace: list[tuple[int, Reported]] = []
 
     # Opening
 
     def create(self, config: Mapping[str, Any]) -> None:
         """Start a run in an empty or new folder."""
-        if self.path.exists() and (not self.path.is_dir() or any(p.name != "lock" for p in self.path.iterdir())):
-            what = "already holds a run" if self.has_run() else "is not an empty folder"
-            hint = f"resume it with --resume --out {self.path}, or " if self.has_run() else ""
-            raise InputError(f"{self.path} {what}; {hint}choose another --out")
+        self._refuse_if_used()
         self.path.mkdir(parents=True, exist_ok=True)
         self.lock()
-        for name in ("trace", "splits", "state", "models"):
-            (self.path / name).mkdir(exist_ok=True)
-        write_atomically(self.path / "config.json", json.dumps(config, indent=2).encode())
+        try:
+            self._refuse_if_used()  # again: until the lock was ours, another run could begin and end here
+            for name in SUBFOLDERS:
+                (self.path / name).mkdir(exist_ok=True)
+            write_atomically(self.path / "config.json", json.dumps(config, indent=2).encode())
+        except BaseException:
+            self.close()
+            raise
+
+    def _refuse_if_used(self) -> None:
+        if not self.path.exists() or (self.path.is_dir() and all(map(_is_remains, self.path.iterdir()))):
+            return
+        what = "already holds a run" if self.has_run() else "is not an empty folder"
+        hint = f"resume it with --resume --out {self.path}, or " if self.has_run() else ""
+        raise InputError(f"{self.path} {what}; {hint}choose another --out")
 
     def has_run(self) -> bool:
         return (self.path / "config.json").is_file()
@@ -90,6 +118,9 @@ class RunFolder:
             handle.close()
             raise InputError(f"another process is writing to {self.path}; wait for it or choose another --out") from None
         self._lock = handle  # held until `close` or the end of the process
+        _OPEN.add(self)
+        for path in (p for folder in (self.path, *map(self.path.joinpath, SUBFOLDERS)) for p in folder.glob(".*.tmp")):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()  # half-written when an earlier process was killed
 
     def close(self) -> None:
         if self._lock is not None:
@@ -105,12 +136,15 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """All complete lines; a line cut off by a crash is left out."""
         path = self.path / "metrics.jsonl"
-        rows = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        rows: list[dict[str, Any]] = []
+        for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
-                rows.append(json.loads(line))
-            except ValueError:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
                 break
+            if not isinstance(row, dict) or type(row.get("round")) is not int:
+                raise InputError(f"{path} cannot be read: it has a line that is no evaluation, {str(row)[:60]}")
+            rows.append(row)
         return rows
 
     def observe(self, number: int, reported: list[Reported]) -> None:
@@ -118,7 +152,7 @@ class RunFolder:
 
     def trace(self) -> dict[str, NDArray[Any]]:
         """ids [T, n] padded with -1, L [T, n, S] padded with NaN, cluster [T, n], round [T]: all that was seen so far."""
-        return join_traces([_read_npz(p) for p in sorted((self.path / "trace").glob("*.npz"))])
+        return join_traces([_trace_chunk(path) for path, *_ in sorted(_numbered(self.path / "trace"))])
 
     def save_clients(self, counts: NDArray[Any], groups: NDArray[Any] | None) -> None:
         """What is known of the clients from the start: class counts, sizes and, where there are any, true groups."""
@@ -128,7 +162,7 @@ class RunFolder:
     def trace_with_clients(self) -> dict[str, NDArray[Any]]:
         """The trace together with what is known of the clients: all that `fedgwc replay` needs."""
         self.config()  # a folder that is no run is told so
-        return {**_read_npz(self.path / "clients.npz"), **self.trace()}
+        return {**read_npz(self.path / "clients.npz"), **self.trace()}
 
     # Checkpoints
 
@@ -138,34 +172,52 @@ class RunFolder:
             first = self._trace[0][0]
             write_atomically(self.path / "trace" / f"{first:08d}-{number:08d}.npz", _npz(trace_arrays(self._trace)))
             self._trace = []
-        write_atomically(self.path / "state" / f"{number:08d}.ckpt", pack(state))
+        if (self.path / "metrics.jsonl").exists():
+            sync(self.path / "metrics.jsonl")
+        write_atomically(self.path / "state" / f"{number:08d}.ckpt", pack(Stamped(self._stamp(), number, state)))
         for old in sorted((self.path / "state").glob("*.ckpt"))[:-KEEP_CHECKPOINTS]:
             old.unlink()
 
     def restore(self, kind: Any, device: torch.device | str) -> tuple[int, Any, list[str]]:
         """The newest sound checkpoint as (round, state, complaints about damaged ones); later records are dropped."""
-        complaints = []
+        damaged: dict[Path, str] = {}
         for path in sorted((self.path / "state").glob("*.ckpt"), reverse=True):
             try:
-                state = unpack(path.read_bytes(), kind, device)
-            except InputError as error:
-                complaints.append(f"{path.name}: {error}")
-                path.unlink()
+                number, state = self._read_checkpoint(path, kind, device)
+            except (InputError, OSError) as error:
+                damaged[path] = str(error)
                 continue
-            number = int(path.stem)
+            for bad in damaged:
+                bad.replace(bad.with_suffix(".damaged"))  # out of the way, but there for whoever can still use it
             self.forget_after(number)
-            return number, state, complaints
-        raise InputError(f"{self.path} has no usable checkpoint" + (f" ({'; '.join(complaints)})" if complaints else ""))
+            return number, state, [f"{bad.name}: {why}" for bad, why in damaged.items()]
+        found = "; ".join(f"{bad.name}: {why}" for bad, why in damaged.items())
+        cure = f"put a good one there, or empty {self.path / 'state'} to start from the beginning"
+        raise InputError(f"{self.path} has no usable checkpoint" + (f" ({found}); {cure}" if damaged else ""))
+
+    def _read_checkpoint(self, path: Path, kind: Any, device: torch.device | str) -> tuple[int, Any]:
+        saved = unpack(path.read_bytes(), Stamped[kind], device)
+        if saved.run != self._stamp():
+            raise InputError("the checkpoint belongs to another run")
+        if path.stem != f"{saved.round:08d}":
+            raise InputError(f"the checkpoint is of round {saved.round}, not of the round that its name says")
+        return saved.round, saved.state
+
+    def _stamp(self) -> str:
+        """config.json is written once, so its digest names the run for ever."""
+        if not self._digest:
+            self._digest = hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
+        return self._digest
 
     def forget_after(self, number: int) -> None:
         """Drop what was recorded after a checkpoint: those rounds will be done again."""
         rows = [row for row in self.metrics() if row["round"] <= number]
         write_atomically(self.path / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in rows).encode())
-        for path in (self.path / "trace").glob("*.npz"):
-            if int(path.stem.split("-")[1]) > number:
+        for path, _, last in _numbered(self.path / "trace"):
+            if last > number:
                 path.unlink()
-        for path in (self.path / "splits").glob("[0-9]*-*.npz"):
-            if int(path.stem.split("-")[0]) > number:
+        for path, when, _ in _numbered(self.path / "splits"):
+            if when > number:
                 path.unlink()
 
     # Results
@@ -200,6 +252,7 @@ class RunFolder:
             write_atomically(fresh / f"cluster-{i}.safetensors", data)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(fresh, folder)
+        sync(self.path)
         return sorted(folder.glob("*.safetensors"))
 
 
@@ -236,9 +289,40 @@ def join_traces(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]
     return joined
 
 
-def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+def _trace_chunk(path: Path) -> dict[str, NDArray[Any]]:
+    chunk = read_npz(path)
+    ids, losses = chunk.get("ids"), chunk.get("L")
+    if ids is None or losses is None or not {"cluster", "round"} <= chunk.keys():
+        raise InputError(f"{path} is not a piece of a trace: it has {', '.join(chunk)}, not ids, L, cluster and round")
+    if losses.ndim != 3 or not ids.shape == chunk["cluster"].shape == losses.shape[:2] or chunk["round"].shape != ids.shape[:1]:
+        raise InputError(f"{path} is not a piece of a trace: its arrays do not fit together")
+    return chunk
+
+
+def _numbered(folder: Path) -> Iterator[tuple[Path, int, int]]:
+    """The files that are named after rounds, with their two numbers; others are not ours."""
+    for path in folder.glob("*.npz"):
+        if match := _NUMBERED.fullmatch(path.name):
+            yield path, int(match[1]), int(match[2])
+
+
+def _is_remains(path: Path) -> bool:
+    """What a run that was killed while it made its folder leaves there."""
+    if _TEMPORARY.fullmatch(path.name):
+        return True
+    return path.name == "lock" or (path.name in SUBFOLDERS and path.is_dir() and not any(path.iterdir()))
+
+
+# A forked worker must not hold the lock: it may outlive its killed parent for a moment, and the run can be resumed at once.
+_OPEN: weakref.WeakSet[RunFolder] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for folder in list(_OPEN):
+        folder.close()
+
+
+os.register_at_fork(after_in_child=_close_all)
 
 
 def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:

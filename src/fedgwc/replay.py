@@ -7,7 +7,6 @@ that the *recorded* models gave, not those that the new clusters' own models wou
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,18 +19,9 @@ from torch import Tensor
 
 from fedgwc.algorithms.fedgwc import FedGWC, FedGWCState
 from fedgwc.core import Floats, Ids, Rng, Scores, Split, Updates
+from fedgwc.data.npz import read_npz
 from fedgwc.errors import InputError
 from fedgwc.record import RunFolder
-
-UNREADABLE = (
-    ValueError,
-    OSError,
-    EOFError,
-    KeyError,
-    AttributeError,
-    TypeError,
-    zipfile.BadZipFile,
-)  # what numpy says of bad npz files
 
 
 @dataclass(frozen=True)
@@ -49,16 +39,11 @@ class Trace:
 
 def read_trace(path: Path) -> Trace:
     """From a run folder or an npz with `ids` and `L` (and perhaps `truth`, `freq` or `counts`, `sizes`)."""
-    return trace_of(_run_folder(path) if path.is_dir() else _npz(path), str(path))
-
-
-def _run_folder(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        return RunFolder(path).trace_with_clients()
-    except InputError:
-        raise
-    except UNREADABLE as error:
-        raise InputError(f"the trace of {path} is damaged or incomplete: {error}") from None
+    if path.is_dir():
+        return trace_of(RunFolder(path).trace_with_clients(), str(path))
+    if not path.is_file():
+        raise InputError(f"no trace at {path}: give a run folder or an npz file")
+    return trace_of(read_npz(path, ("ids", "L", "truth", "freq", "counts", "sizes", "rewards")), str(path))
 
 
 def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
@@ -88,17 +73,6 @@ def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
             f"{where} holds no losses and no rewards: its losses were private, and its algorithm asked for no rewards"
         )
     return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, sizes, rewards)
-
-
-def _npz(path: Path) -> dict[str, NDArray[Any]]:
-    if not path.is_file():
-        raise InputError(f"no trace at {path}: give a run folder or an npz file")
-    try:
-        # numpy leaves a file open that it opened itself and cannot read
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return {name: file[name] for name in ("ids", "L", "truth", "freq", "counts", "sizes", "rewards") if name in file}
-    except UNREADABLE as error:
-        raise InputError(f"{path} is not a readable npz trace: {error}") from None
 
 
 class Recorded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import threading
@@ -18,7 +19,7 @@ from torch import Tensor
 
 import fedgwc
 from fedgwc.codec import nbytes
-from fedgwc.core import Algorithm, Clustering, Engine, Rng, State
+from fedgwc.core import Algorithm, Clustering, Engine, Ids, Rng, State
 from fedgwc.data import Federation
 from fedgwc.engines.meter import Costs, Meter
 from fedgwc.engines.pool import Member, Pool
@@ -30,6 +31,9 @@ from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_
 from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.progress import MessagesOnly, Progress, Silent
 from fedgwc.record import RunFolder, new_folder
+from fedgwc.roll import Roll
+
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, a file's largest size, a user's share of the disk
 
 
 def rounds(
@@ -81,6 +85,7 @@ class Checkpoint(Generic[State]):
     costs: Costs
     seconds: float
     server_seconds: float
+    failures: Ids  # [N] how often each client was asked in vain
 
 
 def run(
@@ -177,6 +182,7 @@ class _Run:
     engine: Simulator | Member
     folder: RunFolder
     progress: Progress
+    roll: Roll
     meter: Meter
 
     def __init__(self, job: Experiment, folder: RunFolder | None, resume: bool) -> None:
@@ -186,17 +192,27 @@ class _Run:
         self.seconds = self.server_seconds = 0.0
 
     def go(self, engine: Simulator | Member, progress: Progress, interrupted: AbstractContextManager[PoliteInterrupt]) -> Result:
-        self.engine, self.progress, self.meter = engine, progress, Meter(engine)
+        self.engine, self.progress = engine, progress
+        self.roll = Roll(engine, self.federation.n_clients)
+        self.meter = Meter(self.roll)
         self.folder = self._folder or RunFolder(new_folder(self.job.recipe, self.job.algorithm_name))
         if self.resume:
             self.folder.lock()
         else:
             self.folder.create(_config(self.job, engine, self.federation))
-            self.folder.save_clients(self.counts, self.federation.groups)
         for note in self.federation.notes:
             progress.message(note)
         try:
+            # Not only of a new run: it may have been killed before it came to this.
+            self.folder.save_clients(self.counts, self.federation.groups)
             return self._rounds(interrupted)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            raise InputError(
+                f"cannot write to {self.folder.path} ({error.strerror}); the last checkpoint is safe: make room, then go on with "
+                f"--resume --out {self.folder.path}"
+            ) from error
         finally:
             self.folder.close()
 
@@ -227,6 +243,7 @@ class _Run:
         for complaint in complaints:
             self.progress.message(f"left out a damaged checkpoint, {complaint}")
         self.meter.costs, self.seconds, self.server_seconds = saved.costs, saved.seconds, saved.server_seconds
+        self.roll.failures = saved.failures.copy()
         return saved.state, done
 
     def _loop(self, state: Any, done: int, interrupt: PoliteInterrupt) -> tuple[Any, int]:
@@ -261,6 +278,9 @@ class _Run:
         reports = [r if names is None else replace(r, which=names[r.which]) for r in self.meter.reported]
         self.folder.observe(number, reports)
         self.meter.clear()
+        for client in self.roll.news:
+            self.progress.message(f"client {client} failed in round {number} (its model or loss is not finite) and was left out")
+        self.roll.clear()
         losses = [r.losses for r in reports if len(r.clients)]
         mean = float(np.nanmean(np.concatenate([x.ravel() for x in losses]))) if losses else float("nan")
         clustering = algorithm.clustering(state)
@@ -273,13 +293,13 @@ class _Run:
         clustering = self.job.algorithm.clustering(state)
         row = {"round": number, **evaluate_clustering(clustering, self.engine, self.federation, self.counts)}
         row |= getattr(self.job.algorithm, "numbers", lambda _: {})(state)
-        row |= vars(self.meter.costs) | {"state_bytes": nbytes(state)}
+        row |= vars(self.meter.costs) | {"failures": int(self.roll.failures.sum()), "state_bytes": nbytes(state)}
         row |= {"seconds": round(self.seconds, 3), "server_seconds": round(self.server_seconds, 3)}
         self.folder.log(row)
         self.progress.evaluated(row)
 
     def _checkpoint(self, number: int, state: Any) -> None:
-        self.folder.checkpoint(number, Checkpoint(state, self.meter.costs, self.seconds, self.server_seconds))
+        self.folder.checkpoint(number, Checkpoint(state, self.meter.costs, self.seconds, self.server_seconds, self.roll.failures))
 
     def _save_results(self, state: Any, clustering: Clustering) -> None:
         algorithm, folder = self.job.algorithm, self.folder
@@ -300,5 +320,6 @@ class _Run:
                 "accuracy": accuracy(scores),
                 "balanced": balanced_accuracy(scores),
                 "weighted": weighted,
+                "failures": self.roll.failures[scores.clients],
             }
         )

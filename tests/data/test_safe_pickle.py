@@ -82,3 +82,17 @@ def test_a_malicious_pickle_runs_nothing(tmp_path: Path) -> None:
 def test_anything_else_is_refused(raw: bytes) -> None:
     with pytest.raises(InputError, match="made is not a pickle of plain data"):
         load(raw)
+
+
+def test_nothing_is_made_that_was_not_read() -> None:
+    # one text of 10,000 letters, which is encoded a hundred times
+    text = b"X" + (10_000).to_bytes(4, "little") + b"x" * 10_000 + b"q\x00"
+    again = b"c_codecs\nencode\nh\x00X\x06\x00\x00\x00latin1\x86R"
+    with pytest.raises(InputError, match="more of its bytes than there are"):
+        load(b"\x80\x02(" + text + 100 * again + b"t.")
+    assert load(b"\x80\x02" + text + again + b".") == b"x" * 10_000
+
+
+def test_a_far_place_in_the_memo_costs_nothing() -> None:
+    """C's unpickler would clear 8 bytes for every place up to twice the number, 17 GB here."""
+    assert load(b"\x80\x02K\x07r\xff\xff\xff\x3f.") == 7

@@ -152,6 +152,11 @@ def test_hostile_names_are_only_text(field: str, finished, tmp_path) -> None:
         assert "&lt;img src=x" in text
 
 
+HUGE_NUMBER = json.dumps(
+    [{"id": 2**63, "parent": None, "born": 0, "ended": None, "members": list(range(20)), "scores": {}}]  # no int64 holds it
+)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -167,6 +172,7 @@ def test_hostile_names_are_only_text(field: str, finished, tmp_path) -> None:
         ("splits/tree.json", "{", "tree.json cannot be read"),
         ("splits/tree.json", '[{"id": 0}]', "tree.json cannot be read"),
         ("splits/tree.json", "[]", "tree.json cannot be read"),
+        ("splits/tree.json", HUGE_NUMBER, "tree.json cannot be read"),
         ("trace/00000001-00000010.npz", "PK", "trace cannot be read"),
         ("splits/end-99.npz", "PK", "end-99.npz cannot be read"),
         ("per_client.npz", "PK", "per_client.npz cannot be read"),

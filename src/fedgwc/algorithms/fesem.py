@@ -93,8 +93,9 @@ def first_groups(points: Tensor, k: int) -> Ids | None:
     """
     if len(points) < max(k, 2):
         return None
-    x = points - points.mean(0)
-    gram = (x @ x.T).to(torch.float64).cpu().numpy()  # [n, n]
+    x = points.to(torch.float64)  # squares of what a client that explodes may send overflow in single precision
+    x = x - x.mean(0)
+    gram = (x @ x.T).cpu().numpy()  # [n, n]
     squared = gram.diagonal()[:, None] + gram.diagonal() - gram - gram.T
     distances = np.sqrt(squared.clip(min=0))
     np.fill_diagonal(distances, 0)

@@ -49,12 +49,16 @@ def _client(data: Path, about: dict[str, Any]) -> Federation:
     """The new client alone, its data prepared as the federation's were."""
     table = load(data, ("x", "y"))
     x, y = torch.from_numpy(table["x"]), torch.from_numpy(table["y"].astype(np.int64))
-    shape = tuple(about["shape"])
+    try:
+        shape, n_classes = tuple(about["shape"]), int(about["n_classes"])
+        mean, std = (tuple(map(float, about[key])) for key in ("mean", "std"))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"the run's config.json does not describe its federation: {error!r}") from None
     if tuple(x.shape[1:]) != shape:
         raise InputError(f"{data} has samples of shape {tuple(x.shape[1:])}, but this run's have {shape}")
     rows = Rows.of([np.arange(len(y))])
     x = x if x.dtype == torch.uint8 else x.to(torch.float32)
-    return Federation(x, y, rows, rows, int(about["n_classes"]), mean=tuple(about["mean"]), std=tuple(about["std"]))
+    return Federation(x, y, rows, rows, n_classes, mean=mean, std=std)
 
 
 def _vector(module: torch.nn.Module, path: Path) -> torch.Tensor:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 from fedgwc.core import Ids
 from fedgwc.data.federation import Federation, from_arrays
 from fedgwc.data.held_out import held_out
+from fedgwc.data.npz import read_npz
 from fedgwc.errors import InputError
 
 Arrays = dict[str, NDArray[Any]]
@@ -54,13 +53,7 @@ def arrays(
 
 def load(path: Path, needed: tuple[str, ...]) -> Arrays:
     """The arrays of one npz file, none of them pickled, all as long as x."""
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            table = {key: file[key] for key in file.files}
-    except (OSError, ValueError, TypeError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(
-            f"cannot read {path} ({error}); it must be a whole .npz file of plain arrays, as np.savez writes it"
-        ) from error
+    table = read_npz(path)
     lacking = [key for key in needed if key not in table]
     if lacking:
         raise InputError(f"{path} has {', '.join(table) or 'no array'} but lacks {', '.join(lacking)}")

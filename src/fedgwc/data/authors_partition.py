@@ -35,10 +35,10 @@ def read(path: str | Path, names: Sequence[str], labels: Ids, n_train: int) -> P
     if not names:
         raise InputError("the partition goes by file names, which only the python layout of CIFAR has; get that one")
     table = _load(Path(path))
-    server = table.pop("server_imgs", {"x": [], "y": []})
     splits = {"train": _index(names, labels, range(n_train)), "test": _index(names, labels, range(n_train, len(names)))}
     try:
-        clients = sorted(table, key=int)
+        clients = sorted(table.keys() - {"server_imgs"}, key=int)
+        server = _rows(table.get("server_imgs", {"x": [], "y": []}), splits["test"], "server_imgs", path)
         rows = {s: Rows.of([_rows(table[k][s], splits[s], f"client {k}, {s}", path) for k in clients]) for s in splits}
     except InputError:
         raise
@@ -47,7 +47,7 @@ def read(path: str | Path, names: Sequence[str], labels: Ids, n_train: int) -> P
     for split, found in rows.items():
         if len(np.unique(found.flat)) != len(found.flat):
             raise InputError(f"{path} gives some {split} image to two clients; each image may be used once")
-    return Partition(rows["train"], rows["test"], _rows(server, splits["test"], "server_imgs", path))
+    return Partition(rows["train"], rows["test"], server)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _load(path: Path) -> dict[str, Any]:
         with gzip.open(path) if packed else path.open("rb") as stream:
             text = stream.read(LARGEST + 1)
         table = json.loads(text) if len(text) <= LARGEST else None
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise InputError(f"cannot read the partition file {path} ({error}); give the path of a json or json.gz file") from error
     if not isinstance(table, dict):
         raise InputError(f"{path} is not a partition file: it must be one json object of at most {LARGEST} bytes")

@@ -6,6 +6,7 @@ An archive is checked by its published checksum and read in memory, an unpacked 
 from __future__ import annotations
 
 import tarfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -151,14 +152,17 @@ def _members(layout: Layout, place: Path, wanted: set[str]) -> Iterator[tuple[st
                     yield name, stream
         return
     check(place, layout.checksum)
-    with tarfile.open(place, "r|gz") as archive:
-        for member in archive:
-            path = PurePosixPath(member.name)
-            if path.is_absolute() or ".." in path.parts or not (member.isreg() or member.isdir()):
-                raise InputError(f"{place} holds {member.name!r}, no plain file inside it; get the official archive")
-            if path.parent.name == layout.folder and path.name in wanted:
-                with cast(BinaryIO, archive.extractfile(member)) as content:
-                    yield path.name, content
+    try:
+        with tarfile.open(place, "r|gz") as archive:
+            for member in archive:
+                path = PurePosixPath(member.name)
+                if path.is_absolute() or ".." in path.parts or not (member.isreg() or member.isdir()):
+                    raise InputError(f"{place} holds {member.name!r}, no plain file inside it; get the official archive")
+                if path.parent.name == layout.folder and path.name in wanted:
+                    with cast(BinaryIO, archive.extractfile(member)) as content:
+                        yield path.name, content
+    except (tarfile.TarError, OSError, EOFError, OverflowError, zlib.error) as error:
+        raise InputError(f"cannot read {place} ({error}); it is damaged: download it again") from error
 
 
 def _python(stream: BinaryIO, kind: Kind, n: int, name: str) -> tuple[NDArray[np.uint8], Ids, list[str]]:

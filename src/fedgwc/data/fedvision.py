@@ -13,7 +13,6 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +24,10 @@ from fedgwc.data.federation import Federation, Samples
 from fedgwc.data.held_out import split_clients
 from fedgwc.data.images import ImageCache
 from fedgwc.data.roots import Root, not_found, places
+from fedgwc.data.zips import BAD_ZIP, members
 from fedgwc.errors import InputError
 
+MOST_CLASSES = 10**6
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # the models start from weights trained with these
 
 
@@ -137,9 +138,9 @@ def _text(path: Path, member: str = "") -> str:
         if not member:
             return path.read_text(encoding="utf-8")
         with zipfile.ZipFile(path) as archive:
-            inside = {n.rpartition("/")[2]: n for n in archive.namelist()}
+            inside = {name.rpartition("/")[2]: info for name, info in members(path, archive).items()}
             return archive.read(inside[member]).decode("utf-8")
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (KeyError, ValueError, *BAD_ZIP) as error:
         raise InputError(f"cannot read {path} {member} ({error}); get the published split files again") from error
 
 
@@ -167,6 +168,8 @@ def _columns(text: str, wanted: tuple[str, ...], name: str) -> tuple[list[str], 
     rows = list(reader)
     try:
         labels = [int(row["class"]) for row in rows]
+        if max(labels, default=0) > MOST_CLASSES:
+            raise ValueError(f"there are not {max(labels)} of them")
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: classes must be whole numbers ({error}); get the published file again") from error
     if not rows or min(labels) < 0 or any(row[column] is None for row in rows for column in wanted):

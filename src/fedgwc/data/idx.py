@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import io
 import math
 import zipfile
-import zlib
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgwc.data.zips import BAD_ZIP, DEFLATE_AT_BEST, members, opened
 from fedgwc.errors import InputError
-
-DEFLATE_AT_BEST = 1032  # bytes out per byte in: gzip cannot hold more than this times its own size
 
 
 def find(places: tuple[Path, ...], name: str, bundle: str = "") -> tuple[Path, str] | None:
@@ -25,11 +22,18 @@ def find(places: tuple[Path, ...], name: str, bundle: str = "") -> tuple[Path, s
             if path.is_file():
                 return path, ""
         if bundle and (place / bundle).is_file():
-            with zipfile.ZipFile(place / bundle) as archive:
-                inside = [n for n in archive.namelist() if n.rpartition("/")[2] in (name, f"{name}.gz")]
+            inside = [n for n in _names(place / bundle) if n.rpartition("/")[2] in (name, f"{name}.gz")]
             if inside:
                 return place / bundle, inside[0]
     return None
+
+
+def _names(bundle: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(bundle) as archive:
+            return list(members(bundle, archive))
+    except BAD_ZIP as error:
+        raise InputError(f"cannot read {bundle} ({error}); it is damaged: download it again") from error
 
 
 def read(path: Path, ndim: int, member: str = "") -> NDArray[np.uint8]:
@@ -37,11 +41,12 @@ def read(path: Path, ndim: int, member: str = "") -> NDArray[np.uint8]:
     try:
         if member:
             with zipfile.ZipFile(path) as archive:
-                raw = archive.read(member)
-            return _read(io.BytesIO(raw), len(raw), ndim, f"{path}/{member}")
+                info = members(path, archive)[member]
+                with opened(archive, info) as stream:
+                    return _read(stream, info.file_size, ndim, f"{path}/{member}")
         with path.open("rb") as stream:
             return _read(stream, path.stat().st_size, ndim, str(path))
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except BAD_ZIP as error:
         raise InputError(f"cannot read {path} ({error}); it is damaged: download it again") from error
 
 
@@ -57,13 +62,13 @@ def _read(stream: BinaryIO, size: int, ndim: int, name: str) -> NDArray[np.uint8
     if expected + len(header) > size * DEFLATE_AT_BEST if packed else expected + len(header) != size:
         raise InputError(f"{name} promises {expected} bytes of shape {shape} but has a length of {size}; download it again")
     out = np.empty(expected, np.uint8)
-    got = _fill(body, out.data)
+    got = fill(body, out.data)
     if got != expected or body.read(1):
         raise InputError(f"{name} promises {expected} bytes and holds {got if got < expected else 'more'}; download it again")
     return out.reshape(shape)
 
 
-def _fill(stream: BinaryIO, view: memoryview) -> int:
+def fill(stream: BinaryIO, view: memoryview) -> int:
     got = 0
     while got < len(view) and (piece := stream.read(min(2**22, len(view) - got))):
         view[got : got + len(piece)] = piece

@@ -83,7 +83,7 @@ def _shard(path: Path) -> list[tuple[str, NDArray[np.uint8], Ids]]:
         return [(user, *_samples(table["user_data"][user], n, user, path)) for user, n in counts.items()]
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} is not a LEAF file ({error!r}); it needs users, num_samples and user_data") from error
 
 

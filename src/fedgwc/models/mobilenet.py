@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import pickletools
+import zipfile
+from itertools import chain
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fedgwc.data.zips import members
 from fedgwc.errors import InputError
 from fedgwc.models.small import image_shape
 
 # Table 2 of Sandler et al. (2018): expansion, channels, blocks, stride of the first block
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 WIDTH = 1280  # features before the classifier
+PICKLES = 5  # at the head of a .pth file from before torch packed them as zip
+LONGEST_NAME = 1000
 HEAD = ("classifier.1.weight", "classifier.1.bias")
 
 
@@ -119,7 +125,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise InputError(f"there is no file of model weights at {path}; give its path, or leave weights out to start anew")
     try:
-        state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
+        state = load_file(path) if path.suffix == ".safetensors" else _load_pth(path)
     except Exception as error:  # a damaged or foreign file fails in too many ways to list
         raise InputError(
             f"{path} cannot be read as model weights ({type(error).__name__}): it is damaged or holds more than tensors; "
@@ -128,3 +134,18 @@ def _read(path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise InputError(f"{path} holds no plain table of tensors; save the model's state_dict() and nothing else")
     return dict(state)
+
+
+def _load_pth(path: Path) -> object:
+    """Before torch sees it: names in a pickle of weights are short, and over one of 100,000 letters torch broods for minutes."""
+    with path.open("rb") as stream:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                inside = members(path, archive)
+                pickles = [archive.read(info) for name, info in inside.items() if name.endswith("data.pkl")]
+            operations = chain.from_iterable(map(pickletools.genops, pickles))
+        else:
+            operations = chain.from_iterable(pickletools.genops(stream) for _ in range(PICKLES))
+        if any(isinstance(value, str) and len(value) > LONGEST_NAME for _, value, _ in operations):
+            raise ValueError("it holds a name that is no name")
+    return torch.load(path, map_location="cpu", weights_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgwc.core import Ids
+from fedgwc.data.npz import read_npz
 from fedgwc.errors import InputError
 from fedgwc.record import RunFolder
 from fedgwc.report.data import Matrix, Node, Run
@@ -36,7 +36,7 @@ def load(path: Path) -> Run:
         metrics = [_numbers(row) for row in folder.metrics()]
     if not metrics or not (path / "labels.csv").is_file():
         raise InputError(f"{path} holds a run that is not finished; finish it with: fedgwc run --resume --out {path}")
-    known = _arrays(path / "clients.npz")
+    known = read_npz(path / "clients.npz")
     with _reading(path / "clients.npz"):
         counts = np.asarray(known["counts"], np.float64)
         if counts.ndim != 2 or not np.isfinite(counts).all():
@@ -61,15 +61,8 @@ def _numbers(row: dict[str, Any]) -> dict[str, Any]:
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
-    except zipfile.BadZipFile as error:
-        raise InputError(f"{path} cannot be read: {error}") from None
-
-
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    with _reading(path), np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
 
 
 def _truth(groups: NDArray[Any] | None, n_clients: int) -> Ids | None:
@@ -84,6 +77,8 @@ def _tree(path: Path, n_clients: int) -> tuple[Node, ...]:
     with _reading(path):
         nodes = tuple(_node(row, n_clients) for row in json.loads(path.read_text(encoding="utf-8")))
         known = {n.id for n in nodes}
+        if any(not 0 <= n < 2**31 for n in known):
+            raise ValueError("clusters are numbered from 0")
         if len(known) < len(nodes) or any(n.parent is not None and not (n.parent in known and n.parent < n.id) for n in nodes):
             raise ValueError("clusters must have different numbers, and parents come before their children")
         leaves = np.concatenate([n.members for n in nodes if n.ended is None])
@@ -131,7 +126,7 @@ def _final(labels: Ids, nodes: tuple[Node, ...]) -> Ids:
 
 
 def _matrix(path: Path, n_clients: int) -> Matrix:
-    arrays = _arrays(path)
+    arrays = read_npz(path)
     with _reading(path):
         when, _, name = path.stem.partition("-")
         members, P = _members(arrays["members"], n_clients), np.asarray(arrays["P"], np.float64)
@@ -148,7 +143,7 @@ def _per_client(path: Path, n_clients: int) -> dict[str, NDArray[Any]] | None:
     """Not there in runs of older versions."""
     if not path.is_file():
         return None
-    arrays = _arrays(path)
+    arrays = read_npz(path)
     with _reading(path):
         clients = _members(arrays["clients"], n_clients)
         if any(a.shape != clients.shape or a.dtype.kind not in "iuf" for a in arrays.values()):

@@ -1,0 +1,126 @@
+"""The run folder: whose checkpoints are whose, what kills leave behind, and who holds the lock."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from fedgwc.errors import InputError
+from fedgwc.progress import Silent
+from fedgwc.record import RunFolder
+from fedgwc.runner import run
+
+
+class Heard(Silent):
+    def __init__(self, stop: int = 0) -> None:
+        self.stop_at, self.said = stop, []
+
+    def round(self, number: int, loss: float, n_clusters: int) -> None:
+        if number == self.stop_at:
+            signal.raise_signal(signal.SIGINT)
+
+    def message(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.fixture
+def stopped(small, tmp_path):
+    """A run of 6 rounds that was stopped after 4, with checkpoints of rounds 3 and 4."""
+
+    def make(name: str = "r", **changes: object) -> Path:
+        job = small(rounds=6, evaluate={"checkpoint_seconds": 0.0}, **changes)
+        run(job, tmp_path / name, progress=Heard(stop=4))
+        return tmp_path / name
+
+    return make
+
+
+def test_a_checkpoint_of_another_run_is_put_aside(stopped) -> None:
+    mine, other = stopped("mine"), stopped("other", seed=1)
+    shutil.copy(other / "state" / "00000004.ckpt", mine / "state" / "00000004.ckpt")
+    heard = Heard()
+    assert run(None, mine, resume=True, progress=heard).finished
+    assert heard.said == ["left out a damaged checkpoint, 00000004.ckpt: the checkpoint belongs to another run"]
+    assert (mine / "state" / "00000004.damaged").exists()
+
+
+def test_a_checkpoint_under_another_name_is_put_aside(stopped) -> None:
+    folder = stopped()
+    (folder / "state" / "00000004.ckpt").rename(folder / "state" / "00000005.ckpt")
+    heard = Heard()
+    run(None, folder, resume=True, progress=heard)
+    assert "is of round 4, not of the round that its name says" in heard.said[0]
+
+
+def test_with_no_sound_checkpoint_nothing_is_thrown_away(stopped) -> None:
+    """A run that cannot be read today (by an older version, say) must not start over by itself tomorrow."""
+    folder = stopped()
+    for path in (folder / "state").iterdir():
+        path.write_bytes(b"fedgwc-state-99\n" + path.read_bytes())
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"no usable checkpoint .* empty .*state to start from the beginning"):
+            run(None, folder, resume=True)
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+def test_what_a_killed_creation_leaves_is_no_obstacle(small, tmp_path) -> None:
+    for name in ("trace", "state"):
+        (tmp_path / "r" / name).mkdir(parents=True)
+    (tmp_path / "r" / "lock").touch()
+    (tmp_path / "r" / ".config.json.77.tmp").write_text('{"exper')
+    assert run(small(rounds=1), tmp_path / "r").finished
+    assert not list((tmp_path / "r").rglob("*.tmp"))
+
+
+def test_half_written_files_are_swept_up_and_missing_ones_made(stopped) -> None:
+    folder = stopped()
+    (folder / "state" / ".00000005.ckpt.77.tmp").write_bytes(b"half")
+    (folder / ".models.tmp").mkdir()
+    (folder / "clients.npz").unlink()
+    assert run(None, folder, resume=True).finished
+    assert not list(folder.rglob("*.tmp"))
+    assert RunFolder(folder).trace_with_clients()["counts"].shape == (20, 10)
+
+
+def test_files_of_others_in_the_folder_are_left_alone(stopped) -> None:
+    folder = stopped()
+    for name in ("trace/notes.npz", "splits/mine-1.npz", "state/notes.txt"):
+        (folder / name).write_text("mine")
+    assert run(None, folder, resume=True).finished
+    assert len(RunFolder(folder).trace()["round"]) == 6
+    assert (folder / "splits" / "mine-1.npz").exists()
+
+
+def test_a_forked_process_does_not_hold_the_lock(tmp_path) -> None:
+    """A worker that outlives its killed parent must not keep the run from being resumed."""
+    folder = RunFolder(tmp_path)
+    folder.lock()
+    read, write = os.pipe()
+    worker = os.fork()
+    if not worker:
+        os.write(write, b"here")
+        signal.pause()
+    try:
+        assert os.read(read, 4) == b"here"
+        folder.close()
+        again = RunFolder(tmp_path)
+        again.lock()
+        again.close()
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        os.waitpid(worker, 0)
+        os.close(read)
+        os.close(write)
+
+
+def test_a_line_that_is_no_evaluation_is_named(tmp_path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"round": 1}\n[1, 2]\n')
+    with pytest.raises(InputError, match="a line that is no evaluation"):
+        RunFolder(tmp_path).metrics()
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"round": 1}\n{"round": 2, "acc\xff')
+    assert RunFolder(tmp_path).metrics() == [{"round": 1}]  # cut off by a crash
