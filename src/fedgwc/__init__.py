@@ -21,12 +21,14 @@ if TYPE_CHECKING:
         affinity,
         fedgw_cluster,
         gaussian_rewards,
+        gaussian_sides,
+        loss_variances,
         update_interactions,
         update_weights,
         weight_interval,
     )
     from fedgwc.local import FlatModel, LocalTraining
-    from fedgwc.runner import Result, rounds, run
+    from fedgwc.runner import Result, rounds, run, run_together
 
 __version__ = "0.1.0"
 
@@ -50,9 +52,12 @@ _HOME = {
     "affinity": "interactions",
     "fedgw_cluster": "interactions",
     "gaussian_rewards": "interactions",
+    "gaussian_sides": "interactions",
     "load": "experiment",
+    "loss_variances": "interactions",
     "rounds": "runner",
     "run": "runner",
+    "run_together": "runner",
     "update_interactions": "interactions",
     "update_weights": "interactions",
     "weight_interval": "interactions",
@@ -80,10 +85,13 @@ __all__ = [
     "data",
     "fedgw_cluster",
     "gaussian_rewards",
+    "gaussian_sides",
     "load",
+    "loss_variances",
     "metrics",
     "rounds",
     "run",
+    "run_together",
     "update_interactions",
     "update_weights",
     "weight_interval",
