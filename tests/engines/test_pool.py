@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedgwc import batch
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.commands import compare
@@ -124,7 +125,7 @@ def test_compare_on_a_gpu_runs_in_step(tmp_path, monkeypatch) -> None:
     quick = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
     names = [n for n in ALGORITHMS if n in ("fedavg", "fedprox", "fedgwc")]
     compare.compare_command("digits", names, 2, quick, tmp_path / "alone", jobs=1)
-    monkeypatch.setattr(compare, "device_of", lambda settings: torch.device("cuda"))
+    monkeypatch.setattr(batch, "device_of", lambda settings: torch.device("cuda"))
     compare.compare_command("digits", names, 2, quick, tmp_path / "step")
     for name in names:
         files = [tmp_path / how / f"{name}-seed1" / "metrics.jsonl" for how in ("alone", "step")]

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import csv
 import itertools
-import os
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from fedgwc.batch import INTERRUPTED, do_all
 from fedgwc.commands.tables import Table, comparison_table, markdown, show
 from fedgwc.core import cohort_size
-from fedgwc.engines.settings import cores, device_of
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
-from fedgwc.progress import watcher
-from fedgwc.record import RunFolder, new_folder
-from fedgwc.runner import Result, run, run_together
+from fedgwc.record import new_folder
 from fedgwc.scale import scaled_experiment
 from fedgwc.settings import parse_axis
 
 Setting = tuple[tuple[str, Any], ...]
-IN_STEP = 8  # runs that train together on a GPU; --jobs changes it
 
 
 @dataclass(frozen=True)
@@ -105,52 +99,18 @@ def _budget(recipe: str | None, sets: list[str], scale: str, equal: str) -> list
 
 
 def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any]]:
-    """The last metrics of every run, by its name. What is there already is not done again."""
-    if device_of(runs[0].job.engine).type == "cuda":
-        return _do_in_step(runs, folder, jobs or IN_STEP)
-    n_jobs = min(jobs or cores(), len(runs))
-    if n_jobs == 1:
-        return {r.name: _do(r.job, folder / r.name, folder, watch=True) for r in runs}
+    """The last metrics of every run, by its name."""
     last: dict[str, dict[str, Any]] = {}
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the workers: one core each, and nobody spins on another's
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with ProcessPoolExecutor(n_jobs, get_context("spawn")) as pool:
-        waiting = {pool.submit(_do, r.job, folder / r.name, folder): r for r in runs}
-        for future in as_completed(waiting):
-            run_ = waiting[future]
-            last[run_.name] = row = future.result()
-            done = f"{len(last)}/{len(runs)} {run_.name}: accuracy {row['accuracy']:.1%}, {row['clusters']} clusters"
-            print(f"{done}, {row['seconds']:.0f} s", file=sys.stderr, flush=True)
+    for done in do_all([(r.name, r.job) for r in runs], folder, jobs):
+        if done.problem == INTERRUPTED:
+            print(f"\nInterrupted and saved. The same command with --out {folder} goes on from here.", file=sys.stderr)
+            sys.exit(130)
+        if done.problem:
+            raise InputError(done.problem)
+        last[done.name] = row = done.last
+        said = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {row['clusters']} clusters"
+        print(f"{said}, {row['seconds']:.0f} s", file=sys.stderr, flush=True)
     return last
-
-
-def _do_in_step(runs: list[Run], folder: Path, most: int) -> dict[str, dict[str, Any]]:
-    """On a GPU: runs of one kind share its stacked axis, `most` at a time."""
-    kinds: dict[str, list[Run]] = {}
-    for r in runs:
-        alike = {k: v for k, v in r.job.to_json().items() if k in ("data", "model", "local", "engine")}
-        kinds.setdefault(repr(alike), []).append(r)
-    last: dict[str, dict[str, Any]] = {}
-    for alike_runs in kinds.values():
-        for at in range(0, len(alike_runs), most):
-            some = alike_runs[at : at + most]
-            results = run_together([(r.job, folder / r.name) for r in some], progress=watcher())
-            _stop_if_interrupted(results, folder)
-            last |= {r.name: result.last for r, result in zip(some, results, strict=True)}
-    return last
-
-
-def _do(job: Experiment, path: Path, whole: Path, watch: bool = False) -> dict[str, Any]:
-    """One run, resumed where it was interrupted."""
-    result = run(job, path, resume=RunFolder(path).has_run(), progress=watcher() if watch else None)
-    _stop_if_interrupted([result], whole)
-    return result.last
-
-
-def _stop_if_interrupted(results: list[Result], whole: Path) -> None:
-    if not all(r.finished for r in results):
-        print(f"\nInterrupted and saved. The same command with --out {whole} goes on from here.", file=sys.stderr)
-        sys.exit(130)
 
 
 def _tables(runs: list[Run], last: dict[str, dict[str, Any]]) -> tuple[Table, Table]:

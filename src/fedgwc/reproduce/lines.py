@@ -82,6 +82,22 @@ def belongs(outcome: Outcome, row: Row, preset: str) -> bool:
     return all(_at(outcome.experiment, key) == _at(now, key) for key in varied())
 
 
+# Settings that came after runs were kept: what an older run did without them, where it has the setting named first.
+ADDED: dict[str, dict[str, Any]] = {
+    "algorithm.aggregator.weights": {
+        "algorithm.aggregator.combine": "mean",
+        "algorithm.aggregator.trim": 0.2,
+        "algorithm.aggregator.clip": 0.0,
+    },
+    "algorithm.when": {
+        "algorithm.sides": False,
+        "algorithm.contrast": 1.0,
+        "algorithm.agreement": 0.75,
+        "algorithm.settled": True,
+    },
+}
+
+
 def _at(table: Any, key: str) -> Any:
     for part in key.split("."):
         if isinstance(table, list):
@@ -98,6 +114,8 @@ def _identity(outcome: Outcome) -> str:
 def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
     """Settings by their full names; where the data lie is of no account."""
     flat = flatten({name: tables[name] for name in SETTINGS})
+    for sign, added in ADDED.items():
+        flat = {**added, **flat} if sign in flat else flat
     return {key: value for key, value in flat.items() if key != "data.root"}
 
 

@@ -1,0 +1,103 @@
+"""Many runs: in several processes on a CPU, in step on a GPU. What is there is not done again, and interrupted runs go on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from fedgwc.engines.settings import cores, device_of
+from fedgwc.errors import InputError
+from fedgwc.experiment import Experiment
+from fedgwc.progress import watcher
+from fedgwc.record import RunFolder
+from fedgwc.runner import Result, run, run_together
+
+INTERRUPTED = "interrupted"
+IN_STEP = 8  # runs that train together on a GPU
+
+Job = tuple[str, Experiment]  # a run's folder below the common one, and what it does
+
+
+@dataclass(frozen=True)
+class Done:
+    name: str
+    problem: str = ""  # why it could not be made; INTERRUPTED: it has saved and stopped
+    last: dict[str, Any] = field(default_factory=dict)  # its last metrics
+
+
+def do_all(runs: Sequence[Job], folder: Path, jobs: int = 0) -> Iterator[Done]:
+    """Each run into `folder`/NAME, as they finish; `jobs` at a time, 0: as the machine suggests."""
+    to_do = []
+    for name, job in runs:
+        if is_finished(folder / name, job):
+            yield Done(name, last=RunFolder(folder / name).metrics()[-1])
+        else:
+            to_do.append((name, job))
+    if to_do:
+        on_gpu = device_of(to_do[0][1].engine).type == "cuda"
+        yield from (_in_step if on_gpu else _in_processes)(to_do, folder, jobs)
+
+
+def is_finished(path: Path, job: Experiment) -> bool:
+    """Whether the very same run is there, whole. One with other settings is not, and `run` will say so."""
+    if not (path / "per_client.npz").is_file():  # the last file that a run writes
+        return False
+    saved = RunFolder(path).config()["experiment"]
+    asked = json.loads(json.dumps(job.to_json()))
+    return all(saved.get(k) == v for k, v in asked.items() if k not in ("engine", "evaluate"))
+
+
+def _in_processes(runs: list[Job], folder: Path, jobs: int) -> Iterator[Done]:
+    n_jobs = min(jobs or cores(), len(runs))
+    if n_jobs == 1:
+        yield from (_one(name, job, folder, watch=True) for name, job in runs)
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the workers: one core each, and nobody spins on another's
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    left = iter(runs)
+    with ProcessPoolExecutor(n_jobs, get_context("spawn")) as pool:
+        going: set[Future[Done]] = set()
+        while True:
+            # No more at a time than there are workers: what a pool has taken in cannot be called back after Ctrl-C.
+            going |= {pool.submit(_one, name, job, folder) for name, job in islice(left, n_jobs - len(going))}
+            if not going:
+                return
+            finished, going = wait(going, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in finished)
+
+
+def _in_step(runs: list[Job], folder: Path, jobs: int) -> Iterator[Done]:
+    """Runs of one kind share the card's stacked axis."""
+    kinds: dict[str, list[Job]] = {}
+    for name, job in runs:
+        kinds.setdefault(repr((job.tables["data"], job.tables["model"], job.local, job.engine)), []).append((name, job))
+    for alike in kinds.values():
+        for at in range(0, len(alike), jobs or IN_STEP):
+            some = alike[at : at + (jobs or IN_STEP)]
+            try:
+                results = run_together([(job, folder / name) for name, job in some], progress=watcher())
+            except InputError:  # of one of them, perhaps; each alone tells which
+                yield from (_one(name, job, folder, watch=True) for name, job in some)
+            else:
+                yield from (_done(name, result) for (name, _), result in zip(some, results, strict=True))
+
+
+def _one(name: str, job: Experiment, folder: Path, watch: bool = False) -> Done:
+    try:
+        path = folder / name
+        return _done(name, run(job, path, resume=RunFolder(path).has_run(), progress=watcher() if watch else None))
+    except InputError as error:
+        return Done(name, str(error))
+    except KeyboardInterrupt:
+        return Done(name, INTERRUPTED)
+
+
+def _done(name: str, result: Result) -> Done:
+    return Done(name, last=result.last) if result.finished else Done(name, INTERRUPTED)
