@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks.torture import attacks, crashes, damage, fuzz, load, page
+from benchmarks.torture import attacks, crashes, damage, fuzz, load, page, reports
 from benchmarks.torture.advisories import pins
 from benchmarks.torture.attackers import Attack, Malicious, poisoned
 from benchmarks.torture.mutate import mutated
@@ -37,6 +37,12 @@ def test_kills_at_every_moment_of_every_algorithm() -> None:
     found = crashes.measure(120, 600)
     assert_nothing_lost(found)
     assert found.keys() == ALGORITHMS.keys()
+
+
+@pytest.mark.slow
+def test_killed_reports() -> None:
+    found = reports.measure(4, 120)
+    assert found["kills"] == found["whole or none"] == found["run untouched"] == found["equal when written again"] == 4
 
 
 def test_damaged_checkpoints_and_full_disks_cost_nothing() -> None:
