@@ -109,7 +109,7 @@ EXTREME = st.sampled_from([0.0, 1.0, 1.0 + 2**-23, 1e-30, 1e4, 1e18, 1e30, 3e38]
 
 @pytest.mark.parametrize("name", [n for n in ALGORITHMS if n != "ifca"])  # which asks for evaluations, not for losses
 @given(st.data(), st.integers(3, 7))
-@settings(deadline=None, max_examples=25, phases=NO_SHRINKING)
+@settings(deadline=None, max_examples=15, phases=NO_SHRINKING)
 def test_any_finite_answers_leave_the_state_finite(name: str, data: st.DataObject, n: int) -> None:
     """Equal, constant, far apart or exploding: losses and models up to the largest float, and clients that never answer."""
     losses = data.draw(arrays(np.float32, (n, 2), elements=EXTREME))
@@ -127,7 +127,7 @@ BLOCKS = st.sampled_from([0.0, 0.3, 0.5, 1.0, 1e-12])
 
 
 @given(st.data(), st.integers(2, 9), st.sampled_from([0.01, 0.5, 50.0]))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @pytest.mark.parametrize("assign", ["kmeans", "cluster_qr"])
 @pytest.mark.parametrize("score", ["affinity", "embedding"])
 def test_clustering_takes_any_interaction_matrix(assign: str, score: str, data: st.DataObject, K: int, beta: float) -> None:

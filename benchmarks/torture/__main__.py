@@ -11,7 +11,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: children are forked, and there are many
 
-from benchmarks.torture import advisories, attacks, crashes, damage, fuzz, load, page
+from benchmarks.torture import advisories, attacks, crashes, damage, fuzz, load, page, reports
 from fedgwc.commands.tables import Table, show
 
 RESULTS = Path(__file__).parents[2] / "results" / "torture"
@@ -19,6 +19,7 @@ Part = tuple[Callable[[], Any], Callable[[], Any], Callable[[Any], dict[str, Tab
 
 PARTS: dict[str, Part] = {
     "crashes": (lambda: crashes.measure(1000, 1200), lambda: crashes.measure(40, 60), crashes.tables),
+    "reports": (lambda: reports.measure(40, 300), lambda: reports.measure(3, 30), reports.tables),
     "damage": (lambda: damage.measure(40, 300), lambda: damage.measure(2, 30), damage.tables),
     "fuzz": (lambda: fuzz.measure(120_000, 1200), lambda: fuzz.measure(4_000, 60), fuzz.tables),
     "attacks": (lambda: attacks.measure(3, 5400), lambda: attacks.measure(1, 60), attacks.tables),

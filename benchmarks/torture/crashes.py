@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -111,48 +111,39 @@ GROUPING = {
     "fedgwc-paper": "fedgwc.algorithms.fedgwc.fedgw_cluster",
     "fedgwc-release": "fedgwc.algorithms.fedgwc.fedgw_cluster",
 }
-MOMENTS = (
-    "any time",
-    "training",
-    "grouping",
-    "before an fsync",
-    "around a rename",
-    "in mid-write",
-    "results",
-    "making the folder",
+RESULTS = (
+    "fedgwc.record.RunFolder.save_models",
+    "fedgwc.record.RunFolder.save_clusters",
+    "fedgwc.record.RunFolder.save_per_client",
+    "shutil.rmtree",
+    "safetensors.torch.save",
 )
+MAKING = ("pathlib.Path.mkdir", "os.fsync", "os.replace")
 
 
-def _moment(name: str, algorithm: str, rng: Rng) -> Any:
-    """A context in which a run dies at a moment of this kind."""
-    after = bool(rng.integers(2))
-    number = int(rng.integers(1, 20))
-    if name == "training":
-        return deadly("fedgwc.engines.simulate.Simulator.train", number, after)
-    if name == "grouping":
-        return deadly(GROUPING.get(algorithm, "fedgwc.aggregate.Aggregator.step"), int(rng.integers(1, 6)), after)
-    if name == "before an fsync":
-        return deadly("os.fsync", 2 * number, False)
-    if name == "around a rename":
-        return deadly("os.replace", number, after)
-    if name == "in mid-write":
-        return _torn_write(int(rng.integers(100, 12_000)))
-    if name == "results":
-        target = ("record.RunFolder.save_models", "record.RunFolder.save_clusters", "record.RunFolder.save_per_client")
-        inner = ("shutil.rmtree", "safetensors.torch.save")
-        choice = (*(f"fedgwc.{t}" for t in target), *inner)[int(rng.integers(5))]
-        return deadly(choice, 1 if choice.startswith("fedgwc") else int(rng.integers(1, 3)), after)
-    if name == "making the folder":
-        return deadly(("pathlib.Path.mkdir", "os.fsync", "os.replace")[int(rng.integers(3))], int(rng.integers(1, 5)), after)
-    return contextlib.nullcontext()
+def _one_of(targets: tuple[str, ...], most: int, rng: Rng) -> Any:
+    """Before or after one of the first `most` calls of one of `targets`."""
+    return deadly(targets[int(rng.integers(len(targets)))], int(rng.integers(1, most + 1)), bool(rng.integers(2)))
+
+
+# Contexts in which a run of an algorithm dies at a moment of some kind.
+MOMENTS: dict[str, Callable[[str, Rng], Any]] = {
+    "any time": lambda algorithm, rng: contextlib.nullcontext(),  # the parent kills
+    "training": lambda algorithm, rng: _one_of(("fedgwc.engines.simulate.Simulator.train",), 20, rng),
+    "grouping": lambda algorithm, rng: _one_of((GROUPING.get(algorithm, "fedgwc.aggregate.Aggregator.step"),), 5, rng),
+    "before an fsync": lambda algorithm, rng: deadly("os.fsync", int(rng.integers(1, 40)), False),
+    "around a rename": lambda algorithm, rng: _one_of(("os.replace",), 20, rng),
+    "in mid-write": lambda algorithm, rng: _torn_write(int(rng.integers(100, 12_000))),
+    "results": lambda algorithm, rng: _one_of(RESULTS, 2, rng),
+    "making the folder": lambda algorithm, rng: _one_of(MAKING, 4, rng),
+}
 
 
 def torture(name: str, moment: str, reference: Path, seconds: float, rng: Rng, place: Path, tally: Tally) -> None:
     """One run, killed up to MOST_KILLS times at moments of one kind, then left to finish."""
     folder, notes = place / "run", place / "notes"
     for _ in range(int(rng.integers(1, MOST_KILLS + 1))):
-        deadly_context = _moment(moment, name, rng)
-        pid = children.start(partial(_go, name, folder, notes, deadly_context))
+        pid = children.start(partial(_go, name, folder, notes, MOMENTS[moment](name, rng)))
         status = children.kill_after(pid, float(rng.uniform(0, seconds))) if moment == "any time" else children.end(pid)
         if status == 0:
             break  # it was done before its moment came

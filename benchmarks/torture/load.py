@@ -76,18 +76,18 @@ def long_run(algorithm: Algorithm[Any], n_clients: int, n_rounds: int, seconds: 
     }
 
 
-def together(resume: bool) -> dict[str, Any]:
-    """AT_ONCE runs in one folder: one does the work, the others are told."""
+def together(n: int, resume: bool) -> dict[str, Any]:
+    """n runs in one folder at once: one does the work, the others are told."""
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
         run(job("fedgwc"), home / "whole")
         folder = home / "run"
         if resume:
             children.end(children.start(partial(_short, folder)))
-        statuses = [children.end(pid) for pid in [children.start(partial(_try, folder, resume)) for _ in range(AT_ONCE)]]
+        statuses = [children.end(pid) for pid in [children.start(partial(_try, folder, resume)) for _ in range(n)]]
         return {
             "how": "resumed" if resume else "started",
-            "runs": AT_ONCE,
+            "runs": n,
             "did it": statuses.count(0),
             "told": statuses.count(3),
             "other ends": sum(s not in (0, 3) for s in statuses),
@@ -118,7 +118,7 @@ def measure(clients: int, n_rounds: int, seconds: float) -> Result:
             file = Path(place) / "result.json"
             status = children.end(children.start(partial(_to_file, file, algorithm, n, r, seconds / 2)))
             found["long"][name] = json.loads(file.read_text()) if status == 0 else {"asked": r, "status": status}
-    found["together"] = [together(False), together(True)]
+    found["together"] = [together(AT_ONCE, resume=False), together(AT_ONCE, resume=True)]
     return found
 
 

@@ -48,6 +48,18 @@ def test_a_fresh_folder_passes_its_own_check(folder, capsys) -> None:
     assert "12 clients on 3 nodes" in capsys.readouterr().out
 
 
+def test_no_secret_is_printed_or_logged(folder, tmp_path, capfd, caplog) -> None:
+    caplog.set_level("DEBUG")
+    init(tmp_path / "again", Plan(str(tmp_path / "recipe.toml"), host="fed.example.org", port=9))
+    for place in (folder, tmp_path / "again"):
+        code("check", str(place))
+    told = "".join((*capfd.readouterr(), caplog.text)).replace("\n", "")
+    assert "superlink" in told  # the check did speak
+    for path in (p for place in (folder, tmp_path / "again") for p in (*place.rglob("*.key"), *place.glob("nodes/*/key"))):
+        for line in path.read_text().splitlines()[1:-1]:
+            assert line not in told, path
+
+
 def test_secrets_are_for_their_owner_only_and_nowhere_else(folder) -> None:
     secrets = [*folder.glob("ca/ca.key"), *folder.glob("superlink/server.key"), *folder.glob("nodes/*/key")]
     assert len(secrets) == 5
