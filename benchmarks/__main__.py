@@ -33,7 +33,6 @@ def contenders(workload: str) -> dict[str, list[str]]:
     pfl = ["-m", "benchmarks.contenders.pfl_research", workload]
     return {
         OURS: [sys.executable, "-m", "benchmarks.contenders.ours", workload],
-        "fedgwc, one by one": [sys.executable, "-m", "benchmarks.contenders.ours", workload, "one-by-one"],
         "pfl-research, 2 processes": [others, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *pfl],
         "pfl-research": [others, *pfl],
         "plain PyTorch loop": [sys.executable, "-m", "benchmarks.contenders.plain", workload],

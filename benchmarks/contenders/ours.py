@@ -1,8 +1,6 @@
-"""FedAvg here, with whatever the engine chooses; a second argument chooses for it."""
+"""FedAvg here, with whatever the engine chooses for itself."""
 
 from __future__ import annotations
-
-import sys
 
 import numpy as np
 import torch
@@ -24,8 +22,9 @@ def federation(w: Workload) -> Federation:
 
 def main() -> None:
     w = asked()
-    settings = EngineSettings(device="cpu", how=sys.argv[2] if len(sys.argv) > 2 else "auto")  # type: ignore[arg-type]
-    engine = Simulator(federation(w), w.module(), LocalTraining(steps=w.steps, batch=w.batch, lr=w.lr), settings)
+    engine = Simulator(
+        federation(w), w.module(), LocalTraining(steps=w.steps, batch=w.batch, lr=w.lr), EngineSettings(device="cpu")
+    )
     algorithm = FedAvg(rate=COHORT / w.n_clients)
     state, number = algorithm.init(engine.model.vector(), w.n_clients), 0
 
