@@ -161,7 +161,7 @@ def _members(layout: Layout, place: Path, wanted: set[str]) -> Iterator[tuple[st
                 if path.parent.name == layout.folder and path.name in wanted:
                     with cast(BinaryIO, archive.extractfile(member)) as content:
                         yield path.name, content
-    except (tarfile.TarError, OSError, EOFError, OverflowError, zlib.error) as error:
+    except (tarfile.TarError, OSError, EOFError, OverflowError, TypeError, zlib.error) as error:
         raise InputError(f"cannot read {place} ({error}); it is damaged: download it again") from error
 
 

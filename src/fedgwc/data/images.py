@@ -20,6 +20,7 @@ from fedgwc.data.pixel_store import PixelStore
 from fedgwc.errors import InputError
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
+MOST_PIXELS = 10**8  # of one photograph
 
 
 class ImageCache:
@@ -129,10 +130,12 @@ def decoded(path: Path, size: int) -> NDArray[np.uint8]:
         with Image.open(path) as image:
             image.draft("RGB", (size, size))  # a JPEG many times too large is decoded at a fraction of its size
             width, height = image.size
+            if width * height > MOST_PIXELS:
+                raise ValueError(f"it claims {width} x {height} pixels")
             side = min(width, height)
             left, top = (width - side) / 2, (height - side) / 2
             box = (left, top, left + side, top + side)
             square = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box=box)
         return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, MemoryError, Image.DecompressionBombError) as error:
         raise InputError(f"cannot decode {path} ({error}); replace the file and run again") from error
