@@ -18,6 +18,7 @@ from fedgwc.spectral import Assign, assign_labels, davies_bouldin, embedding
 Features = Literal["rows", "columns"]
 Score = Literal["affinity", "embedding"]
 
+HUGE = 1e100  # losses beyond are taken for this, so that their squares are numbers
 LARGE = 4096  # clients; up to so many the affinity is computed in float64, above in float32
 BLOCK = 2048  # rows of a large affinity made at once
 FLAT = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-5}  # affinities that differ by less hold no structure, only rounding
@@ -128,7 +129,7 @@ def _losses(given: NDArray[np.generic]) -> Floats:
         raise InputError("losses must be finite (NaN marks a step that was not made); drop clients whose loss is infinite")
     if np.isnan(x).all(1).any() or not (np.isfinite(x).sum(0) >= 3).any():
         raise InputError("every client needs at least one loss, and at least one step must have been made by 3 clients")
-    return x
+    return np.clip(x, -HUGE, HUGE)
 
 
 def _statistics(x: Floats, made: NDArray[np.bool_], sizes: ArrayLike | None) -> tuple[Floats, Floats]:

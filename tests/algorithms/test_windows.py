@@ -85,6 +85,13 @@ def test_variances_of_clients_from_one_source_are_equal():
     np.testing.assert_allclose(f, [1, 8], rtol=0.08)
 
 
+def test_losses_near_the_largest_float_are_still_compared():
+    exploded = np.array([[1.0], [2.0], [1.7e308]])
+    assert gaussian_rewards(exploded)[:2] == pytest.approx(gaussian_rewards(np.array([[0.0], [0.0], [1.0]]))[:2])
+    assert gaussian_sides(exploded)[2] > 0.8
+    assert np.isfinite(loss_variances(exploded)).all()
+
+
 def test_sides_add_to_the_distance():
     P, Q = np.random.default_rng(0).random((2, 5, 5))
     both = affinity(P, 0.5, sides=Q)
