@@ -201,8 +201,10 @@ def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: 
             squared -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
             squared -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
             w = np.exp(-beta * np.maximum(squared, 0.0))
-            w = (w + w.T) / 2 if j == k else w
-            W[k, j], W[j, k] = w, w.T
+            if j == k:
+                W[k, k] = (w + w.T) / 2
+            else:
+                W[k, j], W[j, k] = w, w.T
     np.fill_diagonal(W, 1.0)
     return W
 
