@@ -261,8 +261,10 @@ def affinity(
     for i, k in enumerate(blocks):
         for j in blocks[i:]:
             w = np.exp(-beta * sum(_upv_distances(V, centre, k, j) for V, centre in zip(views, centres, strict=True)))
-            w = (w + w.T) / 2 if j == k else w
-            W[k, j], W[j, k] = w, w.T
+            if j == k:
+                W[k, k] = (w + w.T) / 2
+            else:
+                W[k, j], W[j, k] = w, w.T
     np.fill_diagonal(W, 1.0)
     return W
 
