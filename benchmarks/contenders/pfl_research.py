@@ -50,6 +50,9 @@ def main() -> None:
     )
     if int(os.environ.get("RANK", 0)) == 0:
         tell(clock.times, w)
+    if torch.distributed.is_initialized():  # a process that leaves while the others still talk ends all of them
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
