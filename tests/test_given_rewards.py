@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc import Cluster, FedGWC
 from fedgwc.core import Rng, Updates
 from fedgwc.interactions import gaussian_rewards, rewards_around
 
@@ -25,13 +25,16 @@ def test_rewards_around_given_statistics() -> None:
 def test_rewards_that_clients_computed_give_the_same_interactions(normalise: bool) -> None:
     """A reward that did not arrive leaves its client out, and two are too few to learn from."""
     algorithm = FedGWC(normalise=normalise)
-    cluster = algorithm.init(torch.zeros(1), 5).clusters[0]
+
+    def learnt(updates: Updates) -> Cluster:
+        return algorithm.learn(algorithm.init(torch.zeros(1), 5).clusters[0], updates, Rng(0, 1))
+
     clients, losses = np.array([0, 1, 3, 4]), torch.tensor([[1.0], [2.0], [4.0], [8.0]])
     told = Updates(clients, torch.zeros(4, 1), losses, torch.ones(4))
     kept = replace(told, losses=torch.empty(4, 0), rewards=torch.from_numpy(gaussian_rewards(losses.numpy())))
-    np.testing.assert_array_equal(algorithm.learn(cluster, told, Rng(0, 1)).P, algorithm.learn(cluster, kept, Rng(0, 1)).P)
+    np.testing.assert_array_equal(learnt(told).P, learnt(kept).P)
     for lost, visited in (([2], [0, 1, 4]), ([1, 2], [])):
         rewards = kept.rewards.clone()
         rewards[lost] = torch.nan
-        after = algorithm.learn(cluster, replace(kept, rewards=rewards), Rng(0, 1))
+        after = learnt(replace(kept, rewards=rewards))
         assert np.flatnonzero(after.visits.diagonal()).tolist() == visited
