@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedgwc.algorithms.fedgwc import Cluster, FedGWC
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc_state import Cluster
 from fedgwc.core import Rng, Updates
 from fedgwc.interactions import gaussian_rewards, rewards_around
 

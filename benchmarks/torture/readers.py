@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from benchmarks.torture.runs import job
-from fedgwc.algorithms.fedgwc import FedGWC, FedGWCState
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.codec import MAGIC, unpack
 from fedgwc.commands.assign import assign
 from fedgwc.commands.score import read_counts, read_labels

@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgwc.algorithms.fedgwc import FedGWC, FedGWCState
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.core import Floats, Ids, Rng, Scores, Split, Updates
 from fedgwc.data.npz import read_npz
 from fedgwc.errors import InputError

@@ -16,7 +16,8 @@ import torch
 
 from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.fedgwc import Cluster, FedGWC, FedGWCState
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState
 from fedgwc.core import Rng, Updates
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment, load

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgwc.algorithms.fedgwc import FedGWC, Window, _joined
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc_state import Window, joined
 from fedgwc.codec import pack, unpack
 from fedgwc.core import Rng, Updates
 from fedgwc.errors import InputError
@@ -180,13 +181,13 @@ def test_p_is_the_mean_over_its_window():
 def test_two_windows_joined_are_means_over_all_visits():
     a = Window(np.full((2, 2), 0.2), np.full((2, 2), 3), np.zeros((2, 2)), 4.0, 2.0)
     b = Window(np.full((2, 2), 0.8), np.ones((2, 2), int), np.ones((2, 2)), 2.0, 2.0)
-    both = _joined(a, b)
+    both = joined(a, b)
     np.testing.assert_allclose(both.P, 0.35)
     np.testing.assert_allclose(both.sides, 0.25)
     assert both.visits.tolist() == [[4, 4], [4, 4]]
     assert (a.contrast, b.contrast, both.contrast) == (1.0, 0.0, 0.5)
     unseen = replace(a, visits=np.zeros((2, 2), int), P=np.zeros((2, 2)))
-    assert _joined(unseen, unseen).P.tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert joined(unseen, unseen).P.tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
 def test_without_losses_rewards_alone_decide():

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
+from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, Window, copied, joined, window_of
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
 from fedgwc.errors import InputError
 from fedgwc.interactions import (
@@ -34,69 +35,6 @@ from fedgwc.interactions import (
     update_weights,
 )
 from fedgwc.spectral import Assign
-
-
-@dataclass(frozen=True)
-class Window:
-    """What K clients were seen to do in a stretch of rounds that is over."""
-
-    P: Floats  # [K, K]
-    visits: Ids  # [K, K]
-    sides: Floats | None  # [K, K]
-    between: float  # variance of losses between clients, summed over rounds
-    within: float  # and between the steps of one client
-
-    @property
-    def contrast(self) -> float:
-        """How much more clients differ than the batches of one client do; 0: not at all."""
-        return self.between / self.within - 1 if self.within > 0 else np.inf
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """K clients that share a model, and what is known of how they get along."""
-
-    id: int
-    parent: int | None
-    born: int  # the round after which it came to be
-    members: Ids  # [K]
-    server: Server
-    P: Floats  # [K, K] interaction matrix
-    visits: Ids  # [K, K] how often each pair was sampled together; the diagonal counts clients
-    gamma: Floats  # [K] Gaussian weights
-    gamma2: Floats  # [K] the same running mean of squared rewards, for the interval of gamma
-    mse: float = 1.0  # of consecutive P
-    calm: int = 0  # rounds in a row with mse < eps
-    attempts: int = 0  # to split
-    ripe: int = 0  # pairs that have been seen as often as the next attempt asks
-    scores: dict[int, float] = field(default_factory=dict)  # Davies-Bouldin by number of groups, of the split that made it
-    sides: Floats | None = None  # [K, K] kept as P is, of the sides on which losses lie
-    between: float = 0.0  # as in Window, so far
-    within: float = 0.0
-    before: Window | None = None  # the window before the present one
-
-
-@dataclass(frozen=True)
-class Split:
-    """A cluster that is no more."""
-
-    id: int
-    parent: int | None
-    born: int
-    ended: int
-    members: Ids  # [K]
-    labels: Ids  # [K] which child each went to
-    scores: dict[int, float]  # that made this cluster
-    P: Floats | None = None  # [K, K] at the split; kept, with the next, for the one round in which they are news
-    sides: Floats | None = None  # [K, K]
-
-
-@dataclass(frozen=True)
-class FedGWCState:
-    clusters: tuple[Cluster, ...]  # the leaves of the tree
-    splits: tuple[Split, ...]  # its inner nodes
-    sampled: Ids  # [N] rounds each client took part in
-    n_born: int = 1
 
 
 @dataclass(frozen=True)
@@ -162,7 +100,7 @@ class FedGWC:
         return FedGWCState((root,), (), np.zeros(n_clients, np.int64))
 
     def round(self, state: FedGWCState, engine: Engine, rng: Rng) -> FedGWCState:
-        return self.advance(_copied(state), engine, rng)
+        return self.advance(copied(state), engine, rng)
 
     def advance(self, state: FedGWCState, engine: Engine, rng: Rng) -> FedGWCState:
         """A round that writes into the matrices of the state it is given, for an owner who does not look back.
@@ -189,7 +127,7 @@ class FedGWC:
             n_born += len(children)
             leaves += children
             c = cluster
-            seen = _joined(c.before, _window(c)) if c.before else _window(c)
+            seen = joined(c.before, window_of(c)) if c.before else window_of(c)
             splits.append(Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, seen.P, seen.sides))
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born)
 
@@ -284,17 +222,17 @@ class FedGWC:
             if labels is None:
                 return self._next_window(cluster), None, scores
             return replace(cluster, attempts=cluster.attempts + 1), labels, scores
-        labels, scores = self._choice(self._groupings(_window(cluster), n_max, seed))
+        labels, scores = self._choice(self._groupings(window_of(cluster), n_max, seed))
         tried = replace(cluster, attempts=cluster.attempts + 1, mse=1.0 if self.failure_resets_mse else cluster.mse, calm=0)
         tried = replace(tried, ripe=_off_diagonal_sum(tried.visits >= self._visits_wanted(tried.attempts)))
         return tried, labels, scores
 
     def _groups_of_windows(self, cluster: Cluster, n_max: int, seed: int) -> tuple[Ids | None, dict[int, float]]:
         """Groups that this window and the one before it both see, if clients differ enough and no longer more and more."""
-        before, now = cluster.before, _window(cluster)
+        before, now = cluster.before, window_of(cluster)
         if before is None:
             return None, {}
-        both = _joined(before, now)
+        both = joined(before, now)
         if both.contrast < self.contrast or (self.settled and now.contrast > before.contrast):
             return None, {}
         first, second, found = (self._groupings(w, n_max, seed) for w in (before, now, both))
@@ -320,7 +258,7 @@ class FedGWC:
         """Late rounds tell more than early ones: a window that led to nothing is kept for one more, and then forgotten."""
         fresh = self._cluster(cluster.id, cluster.parent, cluster.born, cluster.members, cluster.server, cluster.scores)
         tried = cluster.attempts + (cluster.before is not None)
-        return replace(fresh, before=_window(cluster), attempts=tried, mse=cluster.mse)
+        return replace(fresh, before=window_of(cluster), attempts=tried, mse=cluster.mse)
 
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
         K = len(cluster.members)
@@ -357,7 +295,7 @@ class FedGWC:
 
     def numbers(self, state: FedGWCState) -> dict[str, float]:
         numbers = {"mse": float(np.mean([c.mse for c in state.clusters])), "attempts": sum(c.attempts for c in state.clusters)}
-        seen = [_window(c).contrast for c in state.clusters if c.within > 0]
+        seen = [window_of(c).contrast for c in state.clusters if c.within > 0]
         return numbers | ({"contrast": float(np.mean(seen))} if seen else {})
 
     def events(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
@@ -403,28 +341,3 @@ def _agree(a: Ids, b: Ids) -> float:
     from sklearn.metrics import adjusted_rand_score
 
     return float(adjusted_rand_score(a, b))
-
-
-def _window(c: Cluster) -> Window:
-    return Window(c.P, c.visits, c.sides, c.between, c.within)
-
-
-def _joined(a: Window, b: Window) -> Window:
-    """Both stretches as one; P and sides are means over visits."""
-    visits = a.visits + b.visits
-    share = b.visits / np.maximum(visits, 1)
-
-    def mean(x: Floats, y: Floats) -> Floats:
-        return np.asarray(x + (y - x) * share, x.dtype)
-
-    sides = None if a.sides is None or b.sides is None else mean(a.sides, b.sides)
-    return Window(mean(a.P, b.P), visits, sides, a.between + b.between, a.within + b.within)
-
-
-def _copied(state: FedGWCState) -> FedGWCState:
-    """With matrices of its own. The window before the present one is never written to, so it is shared."""
-    clusters = [
-        replace(c, P=c.P.copy(), visits=c.visits.copy(), sides=None if c.sides is None else c.sides.copy())
-        for c in state.clusters
-    ]
-    return replace(state, clusters=tuple(clusters), sampled=state.sampled.copy())

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.fedgwc import FedGWC, FedGWCState
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.commands.tables import Table, show
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment

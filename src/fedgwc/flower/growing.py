@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedgwc.algorithms.cfl import CFLState, Known
 from fedgwc.algorithms.fedavg import FedAvgState
-from fedgwc.algorithms.fedgwc import Cluster, FedGWCState, Window
+from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Window
 from fedgwc.algorithms.fesem import FeSEMState
 from fedgwc.algorithms.ifca import IFCAState
 from fedgwc.core import Ids

@@ -6,7 +6,8 @@ import zipfile
 
 import numpy as np
 
-from fedgwc.algorithms.fedgwc import FedGWC, FedGWCState
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.core import Floats
 from fedgwc.errors import InputError
 from fedgwc.replay import Trace, read_trace, replay
