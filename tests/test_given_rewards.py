@@ -11,7 +11,7 @@ import torch
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster
 from fedgwc.core import Rng, Updates
-from fedgwc.interactions import gaussian_rewards, rewards_around
+from fedgwc.readings import gaussian_rewards, rewards_around
 
 
 def test_rewards_around_given_statistics() -> None:

@@ -10,8 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from fedgwc import interactions
 from fedgwc.errors import InputError
-from fedgwc.interactions import affinity, fedgw_cluster, gaussian_rewards, update_interactions
+from fedgwc.interactions import affinity, fedgw_cluster, update_interactions
 from fedgwc.metrics import adjusted_rand_index
+from fedgwc.readings import gaussian_rewards
 from fedgwc.spectral import embedding
 
 LOSSES = arrays(

@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from fedgwc.interactions import (
         affinity,
         fedgw_cluster,
-        gaussian_rewards,
-        gaussian_sides,
-        loss_variances,
+        perception_distances,
         update_interactions,
         update_weights,
         weight_interval,
     )
     from fedgwc.local import FlatModel, LocalTraining
+    from fedgwc.readings import gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
     from fedgwc.runner import Result, rounds, run, run_together
 
 __version__ = "0.1.0"
@@ -51,10 +50,12 @@ _HOME = {
     "Updates": "core",
     "affinity": "interactions",
     "fedgw_cluster": "interactions",
-    "gaussian_rewards": "interactions",
-    "gaussian_sides": "interactions",
+    "gaussian_rewards": "readings",
+    "gaussian_sides": "readings",
+    "gaussian_spreads": "readings",
     "load": "experiment",
-    "loss_variances": "interactions",
+    "loss_variances": "readings",
+    "perception_distances": "interactions",
     "rounds": "runner",
     "run": "runner",
     "run_together": "runner",
@@ -86,9 +87,11 @@ __all__ = [
     "fedgw_cluster",
     "gaussian_rewards",
     "gaussian_sides",
+    "gaussian_spreads",
     "load",
     "loss_variances",
     "metrics",
+    "perception_distances",
     "rounds",
     "run",
     "run_together",

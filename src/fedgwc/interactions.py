@@ -1,6 +1,6 @@
-"""FedGWC's mathematics as pure functions on float64 arrays: losses, rewards, interactions, affinity, clusters.
+"""FedGWC's mathematics as pure functions on float64 arrays: weights, interactions, affinity, clusters.
 
-n clients in a cohort, S local steps, K clients in a cluster. Equation numbers are the paper's.
+n clients in a cohort, K clients in a cluster. Equation numbers are the paper's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
 
 from fedgwc.core import Floats, Ids
 from fedgwc.errors import InputError
@@ -18,133 +17,9 @@ from fedgwc.spectral import Assign, assign_labels, davies_bouldin, embedding
 Features = Literal["rows", "columns"]
 Score = Literal["affinity", "embedding"]
 
-HUGE = 1e100  # losses beyond are taken for this, so that their squares are numbers
 LARGE = 4096  # clients; up to so many the affinity is computed in float64, above in float32
 BLOCK = 2048  # rows of a large affinity made at once
 FLAT = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-5}  # affinities that differ by less hold no structure, only rounding
-
-
-def gaussian_rewards(
-    losses: ArrayLike,
-    *,
-    sizes: ArrayLike | None = None,
-    normalise: bool = False,
-    samples: int = 0,
-    rng: np.random.Generator | None = None,
-) -> Floats:
-    """How close each client's losses are to its cohort's, in (0, 1]: Eq. 1 averaged over the steps a client made.
-
-    losses [n, S] -> [n]; NaN marks a step that a client did not make, and a step made by fewer than three clients is left
-    out. Losses that are equal up to rounding give reward 1. Fewer than 3 clients are refused: two losses always lie the
-    same number of deviations from their mean, so their rewards, exp(-1/4) each, say nothing.
-
-    The keywords are the authors' released variants: `sizes` [n] weights mean and variance by sample counts, `normalise`
-    divides by the sum over the cohort, `samples` > 0 takes the statistics from so many normal draws around them.
-
-    >>> gaussian_rewards([[1.0], [2.0], [3.0]]).round(4).tolist()
-    [0.6065, 1.0, 0.6065]
-    """
-    x, mean, variance = _cohort_statistics(losses, sizes)
-    if samples:
-        drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, len(mean)))
-        mean, variance = drawn.mean(0), drawn.var(0)
-    omega = rewards_around(x, mean, variance)
-    return omega / omega.sum() if normalise else omega
-
-
-def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floats:
-    """On which side of its cohort's mean each client's losses lie, in (0, 1): 1/2 on it, towards 1 above, towards 0 below.
-
-    The reward of Eq. 1 is a Gaussian's density at a loss and forgets the sign of its deviation. This is the same Gaussian's
-    distribution function, averaged over the steps a client made, with the same conventions. losses [n, S] -> [n].
-
-    >>> gaussian_sides([[1.0], [2.0], [3.0]]).round(4).tolist()
-    [0.1587, 0.5, 0.8413]
-    """
-    x, mean, variance = _cohort_statistics(losses, sizes)
-    flat = variance <= 0
-    z = np.where(flat, 0.0, (x - mean) / np.sqrt(np.where(flat, 1.0, variance)))
-    made = np.isfinite(x)
-    side: Floats = np.where(made, ndtr(z), 0.0).sum(1) / made.sum(1)
-    return side
-
-
-def loss_variances(losses: ArrayLike) -> tuple[float, float]:
-    """(between, within): how much losses [n, S] vary between clients, and between the steps of one client.
-
-    What a step's number says is taken out first (losses fall while a client trains). If all clients drew their data from one
-    source, a client's mean would only be a mean of its batches, and `between`, which counts a client's mean once per step, would
-    estimate the same variance as `within`. Their ratio is the F of an analysis of variance: 1 for clients that differ no more
-    than the batches of one of them do.
-
-    >>> loss_variances([[1.0, 3.0], [3.0, 1.0], [2.0, 2.0]])
-    (0.0, 2.0)
-    >>> loss_variances([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
-    (2.0, 0.0)
-    """
-    x = _losses(np.asarray(losses))
-    x = x[:, np.isfinite(x).sum(0) >= 3]
-    made = np.isfinite(x)
-    r = np.where(made, x - np.nanmean(x, 0), 0.0)
-    steps, n = made.sum(1), len(x)
-    mean = r.sum(1) / steps
-    between = float((steps * mean**2).sum() / (n - 1))
-    freedom = (steps - 1).sum() * (n - 1) / n
-    within = float((np.where(made, r - mean[:, None], 0.0) ** 2).sum() / freedom) if freedom > 0 else 0.0
-    return between, within
-
-
-def _cohort_statistics(losses: ArrayLike, sizes: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
-    """Losses [n, S] of steps made by at least three clients, with mean and variance [S]; variance 0: equal up to rounding."""
-    given = np.asarray(losses)
-    rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
-    x = _losses(given)
-    x = x[:, np.isfinite(x).sum(0) >= 3]
-    made = np.isfinite(x)
-    mean, variance = _statistics(np.where(made, x, 0.0), made, sizes)
-    scale = np.abs(np.where(made, x, 0.0)).max(0)
-    return x, mean, np.where(variance <= (4 * rounding * scale) ** 2, 0.0, variance)
-
-
-def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Eq. 1 for given statistics of each step [S]: losses [n, S] -> [n], averaged over the steps that a client made.
-
-    A variance of 0 says that the cohort's losses are equal up to rounding: reward 1.
-    """
-    made, flat = np.isfinite(losses), variance <= 0
-    with np.errstate(invalid="ignore"):
-        reward = np.exp(-((losses - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
-    reward = np.where(flat, 1.0, np.maximum(reward, np.finfo(np.float64).tiny))  # far outliers underflow; 0 is not a reward
-    omega: Floats = np.where(made, reward, 0.0).sum(1) / made.sum(1)
-    return omega
-
-
-def _losses(given: NDArray[np.generic]) -> Floats:
-    if given.ndim != 2 or given.shape[1] < 1:
-        raise InputError(f"losses must be [clients, steps] with at least one step, got shape {given.shape}")
-    if len(given) < 3:
-        raise InputError(f"rewards need at least 3 clients, got {len(given)}: two losses carry no information about each other")
-    x = given.astype(np.float64)
-    if np.isinf(x).any():
-        raise InputError("losses must be finite (NaN marks a step that was not made); drop clients whose loss is infinite")
-    if np.isnan(x).all(1).any() or not (np.isfinite(x).sum(0) >= 3).any():
-        raise InputError("every client needs at least one loss, and at least one step must have been made by 3 clients")
-    return np.clip(x, -HUGE, HUGE)
-
-
-def _statistics(x: Floats, made: NDArray[np.bool_], sizes: ArrayLike | None) -> tuple[Floats, Floats]:
-    """Mean and variance per step [S]: plain with n - 1 as in the paper, or weighted by sample counts as released."""
-    if sizes is None:
-        count = made.sum(0)
-        mean = x.sum(0) / count
-        return mean, (np.where(made, x - mean, 0.0) ** 2).sum(0) / (count - 1)
-    w = np.asarray(sizes, np.float64)
-    if w.shape != (len(x),) or not (np.isfinite(w).all() and (w > 0).all()):
-        raise InputError(f"sizes must be {len(x)} positive sample counts, got {sizes!r}")
-    share = np.where(made, w[:, None], 0.0)
-    share = share / share.sum(0)
-    mean = (share * x).sum(0)
-    return mean, (share * (x - mean) ** 2).sum(0) + 1e-16
 
 
 def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alpha: float | ArrayLike) -> Floats:
@@ -228,15 +103,12 @@ def _alpha(alpha: float | ArrayLike, shape: tuple[int, ...]) -> Floats:
     return a
 
 
-def affinity(
-    P: ArrayLike, beta: float, *, features: Features = "rows", scaled: bool = False, sides: ArrayLike | None = None
-) -> NDArray[Any]:
+def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: bool = False) -> NDArray[Any]:
     """Eq. 4: W_kj = exp(-beta |v_k - v_j|^2) over unbiased perception vectors (UPV). P [K, K] -> W [K, K], diagonal 1.
 
     The UPV of client k towards j is row k of P without the entries k and j. All pairs come from one matrix product: the
     squared distance of whole rows less the two entries that a pair leaves out. `features="columns"` takes columns instead
-    of rows and `scaled` first brings P to [0, 1] by its extremes, both as in the authors' release. `sides` [K, K], kept as P is
-    but of `gaussian_sides`, lengthens the vectors: squared distances of both add up.
+    of rows and `scaled` first brings P to [0, 1] by its extremes, both as in the authors' release.
 
     Of more than `LARGE` clients W is float32, made block by block, so that P and W are all that memory must hold.
 
@@ -246,36 +118,48 @@ def affinity(
     """
     if not (np.isfinite(beta) and beta > 0):
         raise InputError(f"beta must be positive and finite, got {beta}; it is the spread of the RBF kernel")
-    views = [_square(P)]
-    if scaled and np.ptp(views[0]) > 0:
-        beta = beta / float(np.ptp(views[0])) ** 2  # distances feel only the scale
-    if sides is not None:
-        views.append(_square(sides))
-        if views[1].shape != views[0].shape:
-            raise InputError(f"sides must have the shape of P, {views[0].shape}, got {views[1].shape}")
-    views = [V.T if features == "columns" else V for V in views]
-    centres = [V.mean(0, dtype=np.float64).astype(V.dtype) for V in views]
-    K = len(views[0])
-    W = np.empty_like(views[0], order="C")
-    blocks = [slice(i, i + BLOCK) for i in range(0, K, BLOCK)] if K > LARGE else [slice(0, K)]
-    for i, k in enumerate(blocks):
-        for j in blocks[i:]:
-            w = np.exp(-beta * sum(_upv_distances(V, centre, k, j) for V, centre in zip(views, centres, strict=True)))
-            if j == k:
-                W[k, k] = (w + w.T) / 2
-            else:
-                W[k, j], W[j, k] = w, w.T
+    V = _square(P)
+    if scaled and np.ptp(V) > 0:
+        beta = beta / float(np.ptp(V)) ** 2  # distances feel only the scale
+    W = _upv_distances(V.T if features == "columns" else V)
+    np.multiply(W, -beta, out=W)
+    np.exp(W, out=W)
     np.fill_diagonal(W, 1.0)
     return W
 
 
-def _upv_distances(V: NDArray[Any], centre: NDArray[Any], k: slice, j: slice) -> NDArray[Any]:
-    """Squared distances between the UPVs of the clients `k` and `j`: of whole rows, less the two entries left out."""
-    own = np.diag(V)
-    squared = _squared_distances(V[k] - centre, V[j] - centre)
-    squared -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
-    squared -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
-    np.maximum(squared, 0.0, out=squared)
+def perception_distances(V: ArrayLike, visits: ArrayLike) -> NDArray[Any]:
+    """Squared distances between UPVs, per entry of them. V [K, K] is kept as P is; visits [K, K] -> [K, K], diagonal 0.
+
+    A pair that never met has no entry: what stands in for it is the client's mean over all its rounds, which the diagonal holds.
+
+    >>> perception_distances([[0.2, 0.2, 0.2], [0.2, 0.2, 0.2], [0.8, 0.8, 0.8]], np.ones((3, 3))).round(2).tolist()
+    [[0.0, 0.0, 0.36], [0.0, 0.0, 0.36], [0.36, 0.36, 0.0]]
+    """
+    known = _square(V)
+    met = np.asarray(visits) > 0
+    distances = _upv_distances(np.where(met, known, np.diag(known)[:, None]))
+    distances /= max(len(known) - 2, 1)
+    return distances
+
+
+def _upv_distances(V: NDArray[Any]) -> NDArray[Any]:
+    """Squared distances [K, K] between the UPVs of all pairs; of many clients block by block, so that there is room."""
+    K, own = len(V), np.diag(V)
+    centre = V.mean(0, dtype=np.float64).astype(V.dtype)
+    squared = np.empty_like(V, order="C")
+    blocks = [slice(i, i + BLOCK) for i in range(0, K, BLOCK)] if K > LARGE else [slice(0, K)]
+    for i, k in enumerate(blocks):
+        for j in blocks[i:]:
+            d = _squared_distances(V[k] - centre, V[j] - centre)  # of whole rows, less the two entries left out
+            d -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
+            d -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
+            np.maximum(d, 0.0, out=d)
+            if j == k:
+                squared[k, k] = (d + d.T) / 2
+            else:
+                squared[k, j], squared[j, k] = d, d.T
+    np.fill_diagonal(squared, 0.0)
     return squared
 
 
@@ -338,11 +222,10 @@ def groupings(
     score: Score = "affinity",
     assign: Assign = "kmeans",
     scaled: bool = False,
-    sides: ArrayLike | None = None,
     seed: int = 0,
 ) -> dict[int, tuple[Ids, float]]:
     """{n: (labels [K], Davies-Bouldin)} for n = 2..n_max; empty if there are too few clients or nothing tells them apart."""
-    W = affinity(P, beta, features=features, scaled=scaled, sides=sides)
+    W = affinity(P, beta, features=features, scaled=scaled)
     n_max = min(n_max, len(W) - 1)
     if n_max < 2 or _is_flat(W):
         return {}

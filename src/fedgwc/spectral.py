@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -26,16 +27,47 @@ def embedding(W: NDArray[Any], n: int) -> Floats:
 
 
 def _leading_eigenvectors(A: NDArray[Any], n: int) -> Floats:
-    K, degree = len(A), A.sum(1, dtype=np.float64)
+    degree = A.sum(1, dtype=np.float64)
     root = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1.0)), 0.0).astype(A.dtype)
+    return largest_eigenpairs(A, n, lambda x: root * (A @ (root * x)), lambda: root[:, None] * A * root)[1]
+
+
+def coordinates(distances: NDArray[Any], n: int) -> Floats:
+    """The leading axes [K, m] of points that are squared distances [K, K] apart (classical scaling), with mean 0 and variance 1.
+
+    m is n or less: an axis along which nobody differs is left out.
+    """
+    K = len(distances)
+    n = min(n, K - 1)
+
+    def product(x: NDArray[Any]) -> NDArray[Any]:
+        y = -0.5 * (distances @ (x - x.mean()))
+        return np.asarray(y - y.mean())
+
+    def whole() -> NDArray[Any]:
+        rows = distances - distances.mean(0)
+        return np.asarray(-0.5 * (rows - rows.mean(1, keepdims=True)))
+
+    values, vectors = largest_eigenpairs(distances, n, product, whole)
+    real = values > 1e-9 * max(float(distances.max()), 1e-12)
+    return np.asarray(vectors[:, real] * np.sqrt(K), np.float64)
+
+
+def largest_eigenpairs(
+    like: NDArray[Any], n: int, product: Callable[[NDArray[Any]], NDArray[Any]], whole: Callable[[], NDArray[Any]]
+) -> tuple[Floats, Floats]:
+    """([n], [K, n]), largest first, of a symmetric matrix of the shape and type of `like`, given as its product or as a whole."""
+    K = len(like)
     if K > DENSE_EIGEN:
-        normalised = LinearOperator((K, K), lambda x: root * (A @ (root * x.reshape(-1))), dtype=A.dtype)
-        start = np.cos(np.arange(K)).astype(A.dtype)  # fixed, so that the result is reproducible
+        operator = LinearOperator((K, K), lambda x: product(x.reshape(-1)), dtype=like.dtype)
+        start = np.cos(np.arange(K)).astype(like.dtype)  # fixed, so that the result is reproducible
         try:
-            return np.asarray(eigsh(normalised, n, which="LA", v0=start, ncv=max(4 * n, 40))[1][:, ::-1], np.float64)
+            values, vectors = eigsh(operator, n, which="LA", v0=start, ncv=max(4 * n, 40))
+            return np.asarray(values[::-1], np.float64), np.asarray(vectors[:, ::-1], np.float64)
         except ArpackNoConvergence:
             pass
-    return np.asarray(linalg.eigh(root[:, None] * A * root, subset_by_index=[K - n, K - 1])[1][:, ::-1], np.float64)
+    values, vectors = linalg.eigh(whole(), subset_by_index=[K - n, K - 1])
+    return np.asarray(values[::-1], np.float64), np.asarray(vectors[:, ::-1], np.float64)
 
 
 def assign_labels(U: Floats, how: Assign, seed: int) -> Ids:

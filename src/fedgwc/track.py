@@ -80,16 +80,16 @@ class TensorBoard:
             self.seen.add(path.name)
             when, _, cluster = path.stem.partition("-")
             with np.load(path, allow_pickle=False) as file:
-                P, sides, labels = file["P"], file.get("sides"), file.get("labels")
+                P, distances, labels = file["P"], file.get("distances"), file.get("labels")
             ranked = np.arange(len(P)) if labels is None else np.argsort(labels, kind="stable")
             name = f"cluster {cluster} {'at the end' if when == 'end' else 'at its split'}"
-            for letter, matrix in (("P", P), ("W", self._affinity(P, sides))):
+            for letter, matrix in (("P", P), ("W", self._affinity(P, distances))):
                 step = number if when == "end" else int(when)
                 self.writer.add_image(f"{letter}/{name}", image(matrix[np.ix_(ranked, ranked)]), step, dataformats="HW")
 
-    def _affinity(self, P: Floats, sides: Floats | None) -> Floats:
+    def _affinity(self, P: Floats, distances: Floats | None) -> Floats:
         a = experiment(RunFolder(self.run).config()["experiment"]).algorithm
-        return a.affinity(P, sides) if isinstance(a, FedGWC) else P
+        return a.affinity(P, distances) if isinstance(a, FedGWC) else P
 
 
 def image(P: Floats) -> Any:

@@ -134,7 +134,7 @@ def attempts_by_round(states):
 
 def test_visits_trigger_at_10_20_40_visits():
     """With everybody in every round all pairs are equally old."""
-    assert attempts_by_round(play(FedGWC(rate=1.0, when="visits", beta=NEVER), Told(), 90)) == [10, 20, 40, 80]
+    assert attempts_by_round(play(FedGWC(rate=1.0, when="visits", visits=10, beta=NEVER), Told(), 90)) == [10, 20, 40, 80]
 
 
 def test_visits_trigger_when_the_median_pair_is_old_enough():
@@ -356,7 +356,7 @@ def test_every_preset_runs(name, small):
 # Replays
 
 OWN = {
-    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0, "settled": False}),
+    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0, "draws": 1}),
     "visits": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2}),
     "keep": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "after_split": "keep"}),
     "loss samples": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "loss_samples": 20}),

@@ -1,4 +1,4 @@
-"""The default's way to split: what two windows of rounds agree on, where clients differ more than their own batches do."""
+"""The default's way to split: a cut that two windows of rounds agree on, clearer than chance, among clients who differ enough."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import Window, joined
 from fedgwc.codec import pack, unpack
 from fedgwc.core import Rng, Updates
 from fedgwc.errors import InputError
-from fedgwc.interactions import affinity, gaussian_rewards, gaussian_sides, loss_variances
+from fedgwc.flower.growing import grow
+from fedgwc.interactions import perception_distances
+from fedgwc.readings import gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
 from fedgwc.runner import rounds
 
 GROUP = np.repeat([0, 1], [18, 12])
 
 
 class Spoken:
-    """Losses of 30 clients: level(round)[client] plus the noise of a batch, the same for all batches of one size."""
+    """Losses of 30 clients: level(round)[client] plus the noise of a batch, as large as a client is restless."""
 
     def __init__(self, level, noise=0.1, steps=5):
         self.level, self.noise, self.steps = level, noise, steps
@@ -30,7 +29,8 @@ class Spoken:
     def train(self, clients, models, which, seed):
         rng = np.random.default_rng(seed)
         self.round = getattr(self, "round", 0) + 1
-        losses = self.level(self.round)[clients][:, None] + self.noise * rng.standard_normal((len(clients), self.steps))
+        noise = np.broadcast_to(self.noise, 30)[clients][:, None] * rng.standard_normal((len(clients), self.steps))
+        losses = self.level(self.round)[clients][:, None] + noise
         return Updates(clients, models[which], torch.from_numpy(losses), torch.ones(len(clients)))
 
 
@@ -46,109 +46,54 @@ def levels(apart, spread=0.0):
     return lambda t: 1 + apart * GROUP + own
 
 
-# Sides and variances
-
-
-def test_sides_by_hand():
-    """Losses 1, 2, 3 lie one deviation below, on and above their mean: the normal distribution function at -1, 0, 1."""
-    np.testing.assert_allclose(gaussian_sides([[1.0], [2.0], [3.0]]), [0.158655, 0.5, 0.841345], atol=1e-6)
-    assert gaussian_sides([[4.0], [4.0], [4.0]]).tolist() == [0.5, 0.5, 0.5]
-    two_steps = gaussian_sides([[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]])
-    np.testing.assert_allclose(two_steps, [0.5] * 3, atol=1e-12)  # above once, below once
-
-
-@given(st.lists(st.integers(1, 1000), min_size=3, max_size=8, unique=True))
-def test_sides_tell_what_rewards_forget(losses):
-    """Mirrored losses have the same rewards and mirrored sides."""
-    x = np.array(losses)[:, None] / 100
-    mirrored = x.max() + x.min() - x
-    np.testing.assert_allclose(gaussian_rewards(x), gaussian_rewards(mirrored), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(gaussian_sides(x) + gaussian_sides(mirrored), 1.0, atol=1e-6)
-    assert (np.argsort(gaussian_sides(x)) == np.argsort(x[:, 0])).all()
-
-
-def test_steps_that_were_not_made_do_not_count():
-    full = gaussian_sides([[1.0], [2.0], [3.0]])
-    ragged = gaussian_sides([[1.0, np.nan], [2.0, np.nan], [3.0, 7.0]])  # one client made a second step
-    np.testing.assert_allclose(full, ragged)
-    assert loss_variances([[1.0, np.nan], [2.0, np.nan], [3.0, 7.0]]) == (1.0, 0.0)
-
-
-def test_variances_of_clients_from_one_source_are_equal():
-    """F is 1 on average if clients differ by their batches' luck alone, and grows with the square of what sets them apart."""
-    rng = np.random.default_rng(0)
-    sums = np.zeros((2, 2))
-    for _ in range(400):
-        batches = rng.standard_normal((10, 7)) + np.linspace(1, 0, 7)  # losses fall from step to step, for all alike
-        sums[0] += loss_variances(batches)
-        sums[1] += loss_variances(batches + rng.standard_normal((10, 1)))  # between: 1 + 7 steps x 1
-    f = sums[:, 0] / sums[:, 1]
-    np.testing.assert_allclose(f, [1, 8], rtol=0.08)
-
-
-def test_losses_near_the_largest_float_are_still_compared():
-    exploded = np.array([[1.0], [2.0], [1.7e308]])
-    assert gaussian_rewards(exploded)[:2] == pytest.approx(gaussian_rewards(np.array([[0.0], [0.0], [1.0]]))[:2])
-    assert gaussian_sides(exploded)[2] > 0.8
-    assert np.isfinite(loss_variances(exploded)).all()
-
-
-def test_sides_add_to_the_distance():
-    P, Q = np.random.default_rng(0).random((2, 5, 5))
-    both = affinity(P, 0.5, sides=Q)
-    np.testing.assert_allclose(both, affinity(P, 0.5) * affinity(Q, 0.5), rtol=1e-12)
-    with pytest.raises(InputError, match="the shape of P"):
-        affinity(P, 0.5, sides=Q[:4, :4])
-
-
-# Windows
-
-
-def attempts(states):
-    return [s.clusters[0].attempts for s in states]
-
-
 def test_two_windows_that_agree_split():
     """Windows of 10 rounds with everybody there: the second one ends in round 20."""
     algorithm, states = play(Spoken(levels(apart=1.0)), 25)
     assert [len(s.clusters) for s in states].index(2) == 19
     assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()
     [split] = states[19].splits
-    assert split.P.shape == split.sides.shape == (30, 30)
-    assert set(algorithm.events(states[19])["0"]) == {"P", "sides", "members", "labels"}
+    assert split.P.shape == split.distances.shape == (30, 30)
+    assert set(algorithm.events(states[19])["0"]) == {"P", "distances", "members", "labels"}
+    assert states[20].splits[0].P is None  # news for one round
 
 
 def test_clients_that_differ_no_more_than_their_batches_stay_together():
-    _, states = play(Spoken(levels(apart=0.0)), 100)
+    _, states = play(Spoken(levels(apart=0.0)), 105)
     assert states[-1].splits == ()
     assert states[-1].clusters[0].attempts == 9  # after each window but the first
-    assert states[-1].clusters[0].before.contrast < 0.2
-    # a lasting difference of a tenth of a batch's noise is found by counting long enough, and is not worth a split
-    _, states = play(Spoken(levels(apart=0.0, spread=0.01)), 100, agreement=-1.0)
+    assert states[-1].clusters[0].contrast < 0.5
+    # groups a tenth of a batch's noise apart are found by counting long enough, and are not worth a split
+    _, states = play(Spoken(levels(apart=0.03)), 300)
     assert states[-1].splits == ()
-    _, states = play(Spoken(levels(apart=0.0, spread=0.01)), 100, agreement=-1.0, contrast=0.0, settled=False)
-    assert states[-1].splits  # what the contrast prevents
+    algorithm, states = play(Spoken(levels(apart=0.03)), 300, contrast=0.0)
+    assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()  # what the contrast prevents
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_clients_that_differ_without_groups_stay_together(seed):
+    """Everybody has a level of their own, far more than batches differ: a continuum, which chance divides as clearly."""
+    own = np.random.default_rng(seed).standard_normal(30)
+    _, states = play(Spoken(lambda t: 1 + own), 60)
+    assert states[-1].clusters[0].contrast > 100
+    assert states[-1].splits == ()
+    if seed == 2:  # one cloud to compare with is not enough
+        _, states = play(Spoken(lambda t: 1 + own), 60, draws=1)
+        assert states[-1].splits
 
 
 def test_windows_that_disagree_do_not_split():
-    """Who is hard changes from window to window."""
+    """Half a batch's noise sets one grouping apart in the first window, ten times as much another one in the second."""
+    other = np.random.default_rng(0).permutation(GROUP)
 
-    def restless(t):
-        return 1 + np.random.default_rng(t // 10).permutation(GROUP).astype(float)
+    def changing(t):
+        return 1 + (0.05 * other if t <= 10 else 1.0 * GROUP)
 
-    _, states = play(Spoken(restless), 60, settled=False)
+    _, states = play(Spoken(changing), 20)
     assert states[-1].splits == ()
-    _, states = play(Spoken(restless), 60, settled=False, agreement=-1.0)
-    assert states[-1].splits
-
-
-def test_groups_that_still_grow_apart_are_left_alone_until_they_have():
-    grows = lambda t: 1 + min(t / 50, 1.0) * GROUP  # noqa: E731
-    _, states = play(Spoken(grows), 90)
-    first = next(t for t, s in enumerate(states, 1) if s.splits)
-    assert first in (70, 80)  # rounds 51-60 are the first window without growth; chance may make one more look larger
-    _, hasty = play(Spoken(grows), 90, settled=False)
-    assert next(t for t, s in enumerate(hasty, 1) if s.splits) == 20
+    algorithm, states = play(Spoken(changing), 20, agreement=-1.0)
+    assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()
+    algorithm, states = play(Spoken(changing), 30)  # the third window agrees with the second
+    assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()
 
 
 def test_a_harder_and_an_easier_half_need_the_sides():
@@ -160,38 +105,54 @@ def test_a_harder_and_an_easier_half_need_the_sides():
     assert blind[-1].splits == ()
 
 
-def test_p_is_the_mean_over_its_window():
+def test_steady_and_restless_clients_need_the_spreads():
+    """Losses of the same mean, batches that vary more in one group. That is no contrast, so it takes one of 0."""
+    algorithm, states = play(Spoken(levels(0.0), noise=np.where(GROUP, 0.3, 0.1)), 60, contrast=0.0)
+    assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()
+
+
+def test_differences_that_pass_are_remembered():
+    """Groups apart for the first window only, and everybody different for ever: late rounds alone would not tell the groups."""
+    own = 0.5 * np.random.default_rng(0).standard_normal(30)
+    early = lambda t: 1 + own + (3.0 * GROUP if t <= 10 else 0.0)  # noqa: E731
+    algorithm, states = play(Spoken(early), 20)
+    assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()
+
+
+def test_children_go_on_from_what_was_known():
+    """Three groups, found one after the other; the distances between members are kept, P starts afresh."""
+    three = np.repeat([0.0, 4.0, 5.0], 10)
+    algorithm, states = play(Spoken(lambda t: 1 + three), 60)
+    assert algorithm.clustering(states[-1]).labels.tolist() == np.repeat([0, 1, 2], 10).tolist()
+    born = next(t for t, s in enumerate(states) if len(s.clusters) == 2)
+    parent, child = states[born].splits[0], max(states[born].clusters, key=lambda c: len(c.members))
+    np.testing.assert_array_equal(child.distances, parent.distances[np.ix_(child.members, child.members)])
+    assert not child.visits.any()
+    assert child.cut is None
+
+
+def test_a_window_holds_means_of_its_rounds_and_the_distances_those_before():
     _, states = play(Spoken(levels(apart=0.0)), 27)
     last = states[-1].clusters[0]
     assert last.visits.min() == last.visits.max() == 7
-    assert last.before.visits.min() == 10
     engine = Spoken(levels(apart=0.0))
-    engine.round = 0
     seeds = [Rng(1, t).training for t in range(1, 28)]
     said = [engine.train(np.arange(30), torch.zeros(1, 2), np.zeros(30, int), s).losses.numpy() for s in seeds]
-    for seen, span in ((last, said[20:]), (last.before, said[10:20])):
-        mean = np.mean([gaussian_rewards(x) for x in span], 0)
-        np.testing.assert_allclose(seen.P, np.repeat(mean[:, None], 30, 1), rtol=1e-9)
-        mean = np.mean([gaussian_sides(x) for x in span], 0)
-        np.testing.assert_allclose(seen.sides, np.repeat(mean[:, None], 30, 1), rtol=1e-9)
-        between, within = np.sum([loss_variances(x) for x in span], 0)
-        assert (seen.between, seen.within) == pytest.approx((between, within))
-
-
-def test_two_windows_joined_are_means_over_all_visits():
-    a = Window(np.full((2, 2), 0.2), np.full((2, 2), 3), np.zeros((2, 2)), 4.0, 2.0)
-    b = Window(np.full((2, 2), 0.8), np.ones((2, 2), int), np.ones((2, 2)), 2.0, 2.0)
-    both = joined(a, b)
-    np.testing.assert_allclose(both.P, 0.35)
-    np.testing.assert_allclose(both.sides, 0.25)
-    assert both.visits.tolist() == [[4, 4], [4, 4]]
-    assert (a.contrast, b.contrast, both.contrast) == (1.0, 0.0, 0.5)
-    unseen = replace(a, visits=np.zeros((2, 2), int), P=np.zeros((2, 2)))
-    assert joined(unseen, unseen).P.tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    for seen, reading in ((last.P, gaussian_rewards), (last.sides, gaussian_sides), (last.spreads, gaussian_spreads)):
+        mean = np.mean([reading(x) for x in said[20:]], 0)
+        np.testing.assert_allclose(seen, np.repeat(mean[:, None], 30, 1), rtol=1e-9)
+    between, within = np.sum([loss_variances(x) for x in said[20:]], 0)
+    assert (last.between, last.within) == pytest.approx((between, within))
+    expected = 0.0
+    for span in (said[:10], said[10:20]):
+        for reading in (gaussian_sides, gaussian_spreads):
+            mean = np.mean([reading(x) for x in span], 0)
+            expected = expected + perception_distances(np.repeat(mean[:, None], 30, 1), np.ones((30, 30)))
+    np.testing.assert_allclose(last.distances, expected, rtol=1e-6, atol=1e-12)
 
 
 def test_without_losses_rewards_alone_decide():
-    """Where clients keep their losses to themselves there are no sides and no variances."""
+    """Where clients keep their losses to themselves there are no sides, no spreads and no variances."""
 
     class Private(Spoken):
         def train(self, *arguments):
@@ -214,22 +175,36 @@ def test_a_round_leaves_its_state_alone_and_advance_does_not():
     engine.round = 0
     reused = algorithm.advance(state, engine, Rng(0, 1))
     assert reused.clusters[0].P is state.clusters[0].P
-    np.testing.assert_array_equal(pure.clusters[0].P, reused.clusters[0].P)
-    np.testing.assert_array_equal(pure.clusters[0].sides, reused.clusters[0].sides)
+    for name in ("P", "sides", "spreads"):
+        np.testing.assert_array_equal(getattr(pure.clusters[0], name), getattr(reused.clusters[0], name))
 
 
 def test_a_state_in_its_second_window_is_saved_and_read():
     _, states = play(Spoken(levels(0.0)), 13)
     again = unpack(pack(states[-1]), type(states[-1]))
     a, b = (s.clusters[0] for s in (states[-1], again))
-    np.testing.assert_array_equal(a.before.P, b.before.P)
-    np.testing.assert_array_equal(a.sides, b.sides)
-    assert (a.before.contrast, a.between) == (b.before.contrast, b.between)
+    for name in ("P", "sides", "spreads", "distances", "cut"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    assert a.between == b.between
+
+
+def test_newcomers_stand_in_the_middle():
+    """Distances to the mean of the others; of the others nothing changes, and nobody is compared with an older cut."""
+    _, states = play(Spoken(levels(1.0)), 12)
+    before = states[-1].clusters[0]
+    after = grow(states[-1], np.zeros(2, np.int64)).clusters[0]
+    np.testing.assert_array_equal(after.distances[:30, :30], before.distances)
+    middle = before.distances.mean(0) - before.distances.mean() / 2
+    np.testing.assert_allclose(after.distances[30:, :30], np.tile(middle, (2, 1)))
+    assert (middle > 0).all()
+    assert after.distances[30, 31] == 0
+    assert after.cut is None
+    assert after.sides.shape == after.spreads.shape == (32, 32)
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"step": "constant"}, {"start": "1/K^2"}, {"after_split": "keep"}, {"contrast": -1.0}, {"agreement": 1.5}],
+    [{"step": "constant"}, {"start": "1/K^2"}, {"after_split": "keep"}, {"contrast": -1.0}, {"agreement": 1.5}, {"draws": 0}],
     ids=str,
 )
 def test_what_windows_cannot_do_is_refused(settings):

@@ -11,7 +11,7 @@ from scipy.stats import kstest
 from fedgwc.errors import InputError
 from fedgwc.flower.masking import MOST_PARTIES, decode, encode, is_sound, mask, new_secret, public_key, total
 from fedgwc.flower.moments import LARGEST, counted_steps, moments, padded, statistics
-from fedgwc.interactions import gaussian_rewards, rewards_around
+from fedgwc.readings import gaussian_rewards, rewards_around
 
 ROUNDING = float(np.finfo(np.float32).eps)
 

@@ -21,7 +21,7 @@ from fedgwc.flower.private import privacy_of
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.flower.states import StateWire
-from fedgwc.interactions import gaussian_rewards
+from fedgwc.readings import gaussian_rewards
 from fedgwc.record import RunFolder
 from fedgwc.replay import read_trace, replay
 

@@ -23,7 +23,6 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
     "fedgwc": FedGWC(),
     # The text, literally; where it is silent: n_max 5, no smallest group, the mse over the whole matrix.
     "fedgwc-paper": FedGWC(
-        sides=False,
         step="constant",
         when="mse",
         score="affinity",
@@ -34,7 +33,6 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
     ),
     # The authors' released code, row by row.
     "fedgwc-release": FedGWC(
-        sides=False,
         statistics="weighted",
         normalise=True,
         step="cohort",

@@ -18,23 +18,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, Window, copied, joined, window_of
+from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, copied
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
+from fedgwc.cuts import best_cut, clearer_than_chance
 from fedgwc.errors import InputError
 from fedgwc.interactions import (
     LARGE,
     Features,
     Score,
     affinity,
-    best_grouping,
-    gaussian_rewards,
-    gaussian_sides,
-    groupings,
-    loss_variances,
+    fedgw_cluster,
+    perception_distances,
     update_interactions,
     update_weights,
 )
-from fedgwc.spectral import Assign
+from fedgwc.readings import gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
+from fedgwc.spectral import Assign, coordinates
 
 
 @dataclass(frozen=True)
@@ -50,17 +49,18 @@ class FedGWC:
     statistics: Literal["plain", "weighted"] = "plain"  # of the cohort's losses: plain, or by sample counts
     loss_samples: int = 0  # > 0: statistics of so many normal draws instead
     normalise: bool = False  # divide rewards by their sum over the cohort
-    sides: bool = True  # tell losses above the mean from those below: a second matrix beside P
+    sides: bool = True  # two matrices beside P: on which side of the mean losses lie, and how restless they are
     # Interactions
     step: Literal["1/n", "constant", "cohort"] = "1/n"  # 1/visits of the pair; alpha; cohort size / cluster size
     alpha: float = 0.1  # of step "constant"
     start: Literal["zero", "1/K^2"] = "zero"  # entries of a fresh P
     # When to try a split
     when: Literal["windows", "visits", "mse"] = "windows"
-    visits: int = 10  # "windows": rounds until the median pair was seen so often; "visits": then 2, 4, 8, ... times that
-    contrast: float = 1.0  # of two windows: how much more clients must differ than a client's own batches
-    agreement: float = 0.75  # adjusted Rand index between the groups that the two windows give
-    settled: bool = True  # only while the contrast does not grow
+    visits: int = 3  # "windows": rounds until the median pair was seen so often; "visits": then 2, 4, 8, ... times that
+    contrast: float = 2.0  # how much more clients must differ than a client's own batches
+    agreement: float = 0.9  # adjusted Rand index between the cuts at the ends of two windows
+    directions: int = 3  # leading axes of the clients' cloud in whose span it may be cut
+    draws: int = 99  # clouds without groups, all of which a cut must beat
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
     mse_average: bool = False  # an exponential average of that over rounds
@@ -87,8 +87,11 @@ class FedGWC:
                 f"when=windows compares plain means over windows: it needs step 1/n, start zero and after_split reset, "
                 f"got {self.step}, {self.start} and {self.after_split}"
             )
-        if not (self.contrast >= 0 and self.agreement <= 1):
-            raise InputError(f"contrast must be >= 0 and agreement at most 1, got {self.contrast} and {self.agreement}")
+        if not (self.contrast >= 0 and self.agreement <= 1 and self.directions >= 1 and self.draws >= 1):
+            raise InputError(
+                f"contrast must be >= 0, agreement at most 1, directions and draws >= 1, "
+                f"got {self.contrast}, {self.agreement}, {self.directions} and {self.draws}"
+            )
         if self.n_max < 2 or self.min_size < 1 or self.visits < 1 or self.loss_samples < 0:
             raise InputError(
                 f"n_max must be >= 2, min_size and visits >= 1 and loss_samples >= 0, "
@@ -115,7 +118,7 @@ class FedGWC:
         sampled[updates.clients] += 1
 
         leaves: list[Cluster] = []
-        splits = [replace(s, P=None, sides=None) for s in state.splits]
+        splits = [replace(s, P=None, distances=None) for s in state.splits]
         n_born = state.n_born
         for cluster in state.clusters:
             cluster = self.learn(cluster, updates.of(cluster.members), rng)
@@ -127,8 +130,7 @@ class FedGWC:
             n_born += len(children)
             leaves += children
             c = cluster
-            seen = joined(c.before, window_of(c)) if c.before else window_of(c)
-            splits.append(Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, seen.P, seen.sides))
+            splits.append(Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.P, c.distances))
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born)
 
     def clustering(self, state: FedGWCState) -> Clustering:
@@ -162,30 +164,38 @@ class FedGWC:
         rewards = self._rewards(cluster, updates, rng)
         if updates.rewards is not None:
             return self.interact(cluster, updates.clients, rewards)
-        losses, sizes = updates.losses.numpy(), updates.sizes.numpy() if self.statistics == "weighted" else None
+        losses = updates.losses.numpy()
         between, within = loss_variances(losses)
         cluster = replace(cluster, between=cluster.between + between, within=cluster.within + within)
-        return self.interact(cluster, updates.clients, rewards, gaussian_sides(losses, sizes=sizes) if self.sides else None)
+        readings = (gaussian_sides(losses, sizes=self._sizes(updates)), gaussian_spreads(losses)) if self.sides else ()
+        return self.interact(cluster, updates.clients, rewards, *readings)
+
+    def _sizes(self, updates: Updates) -> Floats | None:
+        return updates.sizes.numpy() if self.statistics == "weighted" else None
 
     def _rewards(self, cluster: Cluster, updates: Updates, rng: Rng) -> Floats:
         if updates.rewards is not None:  # each client has computed its own
             given: Floats = updates.rewards.double().numpy()
             return given / given.sum() if self.normalise else given
-        sizes = updates.sizes.numpy() if self.statistics == "weighted" else None
         draws = rng.generator(cluster.id, 1) if self.loss_samples else None
         losses = updates.losses.numpy()
-        return gaussian_rewards(losses, sizes=sizes, normalise=self.normalise, samples=self.loss_samples, rng=draws)
+        return gaussian_rewards(
+            losses, sizes=self._sizes(updates), normalise=self.normalise, samples=self.loss_samples, rng=draws
+        )
 
-    def interact(self, cluster: Cluster, clients: Ids, rewards: Floats, sides: Floats | None = None) -> Cluster:
-        """Eq. 2 and Eq. 3 for the members that were sampled; P, visits and sides are written in place."""
+    def interact(
+        self, cluster: Cluster, clients: Ids, rewards: Floats, sides: Floats | None = None, spreads: Floats | None = None
+    ) -> Cluster:
+        """Eq. 2 and Eq. 3 for the members that were sampled; the matrices are written in place."""
         at = np.searchsorted(cluster.members, clients)
         pairs = np.ix_(at, at)
         cluster.visits[pairs] += 1
         visits, old = cluster.visits[pairs], cluster.P[pairs]
         alpha = self._steps(visits, len(cluster.members))  # [n, n]
         P = update_interactions(cluster.P, at, rewards, alpha, out=cluster.P)
-        if cluster.sides is not None and sides is not None:
-            update_interactions(cluster.sides, at, sides, alpha, out=cluster.sides)
+        for matrix, reading in ((cluster.sides, sides), (cluster.spreads, spreads)):
+            if matrix is not None and reading is not None:
+                update_interactions(matrix, at, reading, alpha, out=matrix)
         change = (P[pairs] - old) ** 2
         new = float(change.mean() if self.mse_over == "touched" else change.sum() / P.size)
         if self.mse_average:
@@ -214,51 +224,61 @@ class FedGWC:
         cohort = self._cohort_size(K, n_clients)
         if not self._is_time(cluster, cohort):
             return cluster, None, {}
+        if self.when == "windows":
+            return self._end_of_window(cluster)
         n_max = min(self.n_max, K // cohort) if self.groups_by_cohort else self.n_max
         if n_max < 2:
             return cluster, None, {}
-        if self.when == "windows":
-            labels, scores = self._groups_of_windows(cluster, n_max, seed)
-            if labels is None:
-                return self._next_window(cluster), None, scores
-            return replace(cluster, attempts=cluster.attempts + 1), labels, scores
-        labels, scores = self._choice(self._groupings(window_of(cluster), n_max, seed))
+        labels, scores = self._groups(cluster.P, n_max, seed)
         tried = replace(cluster, attempts=cluster.attempts + 1, mse=1.0 if self.failure_resets_mse else cluster.mse, calm=0)
         tried = replace(tried, ripe=_off_diagonal_sum(tried.visits >= self._visits_wanted(tried.attempts)))
         return tried, labels, scores
 
-    def _groups_of_windows(self, cluster: Cluster, n_max: int, seed: int) -> tuple[Ids | None, dict[int, float]]:
-        """Groups that this window and the one before it both see, if clients differ enough and no longer more and more."""
-        before, now = cluster.before, window_of(cluster)
-        if before is None:
-            return None, {}
-        both = joined(before, now)
-        if both.contrast < self.contrast or (self.settled and now.contrast > before.contrast):
-            return None, {}
-        first, second, found = (self._groupings(w, n_max, seed) for w in (before, now, both))
-        shared = first.keys() & second.keys()
-        agreed = {n: g for n, g in found.items() if n in shared and _agree(first[n][0], second[n][0]) >= self.agreement}
-        labels, _ = self._choice(agreed)
-        return labels, {n: score for n, (_, score) in found.items()}
+    def _end_of_window(self, cluster: Cluster) -> tuple[Cluster, Ids | None, dict[int, float]]:
+        """Divide where the last window would have, if clients differ enough and a cloud without groups divides less clearly."""
+        told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
+        views = (cluster.sides, cluster.spreads) if told else (cluster.P,)
+        news = [perception_distances(v, cluster.visits) for v in views if v is not None]
+        distances = np.add.reduce([*news, *([] if cluster.distances is None else [cluster.distances])])
+        points = coordinates(distances, self.directions)
+        cut = best_cut(points, self.min_size)
+        labels, scores = (None, {}) if cut is None else (cut.labels, {2: cut.score})
+        tried = replace(cluster, attempts=cluster.attempts + (cluster.cut is not None), distances=distances, cut=labels)
+        believed = (
+            cut is not None
+            and cluster.cut is not None
+            and cluster.contrast >= self.contrast
+            and _agree(cluster.cut, cut.labels) >= self.agreement
+            and clearer_than_chance(cut.score, points.shape, self.min_size, self.draws)
+        )
+        return (tried, labels, scores) if believed else (self._next_window(tried), None, scores)
 
-    def affinity(self, P: Floats, sides: Floats | None = None) -> Floats:
+    def affinity(self, P: Floats, distances: Floats | None = None) -> Floats:
         """W [K, K] as this algorithm's settings make it."""
-        return affinity(P, self.beta, features=self.features, scaled=self.scaled, sides=sides)
+        if self.when == "windows" and distances is not None:
+            return np.asarray(np.exp(-distances / max(float(distances.mean()), 1e-12)), np.float64)
+        return affinity(P, self.beta, features=self.features, scaled=self.scaled)
 
-    def _groupings(self, seen: Window, n_max: int, seed: int) -> dict[int, tuple[Ids, float]]:
-        how = {"features": self.features, "score": self.score, "assign": self.assign, "scaled": self.scaled}
-        return groupings(seen.P, self.beta, n_max, sides=seen.sides, seed=seed, **how)  # type: ignore[arg-type]
-
-    def _choice(self, found: dict[int, tuple[Ids, float]]) -> tuple[Ids | None, dict[int, float]]:
-        """The best of the groupings that may go ahead."""
-        below = np.nextafter(1.0, 0.0) if self.strict else 1.0
-        return best_grouping(found, below, self.min_size), {n: score for n, (_, score) in found.items()}
+    def _groups(self, P: Floats, n_max: int, seed: int) -> tuple[Ids | None, dict[int, float]]:
+        below = float(np.nextafter(1.0, 0.0)) if self.strict else 1.0
+        labels, scores = fedgw_cluster(
+            P,
+            self.beta,
+            n_max,
+            features=self.features,
+            score=self.score,
+            assign=self.assign,
+            scaled=self.scaled,
+            min_size=self.min_size,
+            below=below,
+            seed=seed,
+        )
+        return (labels if labels.any() else None), scores
 
     def _next_window(self, cluster: Cluster) -> Cluster:
-        """Late rounds tell more than early ones: a window that led to nothing is kept for one more, and then forgotten."""
-        fresh = self._cluster(cluster.id, cluster.parent, cluster.born, cluster.members, cluster.server, cluster.scores)
-        tried = cluster.attempts + (cluster.before is not None)
-        return replace(fresh, before=window_of(cluster), attempts=tried, mse=cluster.mse)
+        c = cluster
+        fresh = self._cluster(c.id, c.parent, c.born, c.members, c.server, c.scores)
+        return replace(fresh, distances=c.distances, cut=c.cut, attempts=c.attempts, mse=c.mse)
 
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
         K = len(cluster.members)
@@ -273,13 +293,15 @@ class FedGWC:
         for y in range(int(labels.max()) + 1):
             at = np.flatnonzero(labels == y)
             child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores)
+            pairs = np.ix_(at, at)
+            if cluster.distances is not None:
+                child = replace(child, distances=cluster.distances[pairs])
             if self.after_split == "keep":
-                pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]
                 ripe = _off_diagonal_sum(visits >= self._visits_wanted(0))
-                kept: dict[str, Any] = {"gamma": cluster.gamma[at], "gamma2": cluster.gamma2[at]}
-                kept |= _if_any(sides=None if cluster.sides is None else cluster.sides[pairs])
-                child = replace(child, P=cluster.P[pairs], visits=visits, ripe=ripe, **kept)
+                child = replace(
+                    child, P=cluster.P[pairs], visits=visits, ripe=ripe, gamma=cluster.gamma[at], gamma2=cluster.gamma2[at]
+                )
             children.append(child)
         return children
 
@@ -287,21 +309,22 @@ class FedGWC:
         K = len(members)
         real, whole = (np.float64, np.int64) if K <= LARGE else (np.float32, np.int32)
         P = np.full((K, K), 1 / K**2 if self.start == "1/K^2" else 0.0, real)
-        sides = np.zeros((K, K), real) if self.sides else None
+        sides, spreads = np.zeros((2, K, K), real) if self.sides and self.when == "windows" else (None, None)
         visits = np.zeros((K, K), whole)
-        return Cluster(id, parent, born, members, server, P, visits, np.zeros(K), np.zeros(K), scores=scores, sides=sides)
+        gammas = np.zeros(K), np.zeros(K)
+        return Cluster(id, parent, born, members, server, P, visits, *gammas, scores=scores, sides=sides, spreads=spreads)
 
     # What a run records
 
     def numbers(self, state: FedGWCState) -> dict[str, float]:
         numbers = {"mse": float(np.mean([c.mse for c in state.clusters])), "attempts": sum(c.attempts for c in state.clusters)}
-        seen = [window_of(c).contrast for c in state.clusters if c.within > 0]
+        seen = [c.contrast for c in state.clusters if c.within > 0]
         return numbers | ({"contrast": float(np.mean(seen))} if seen else {})
 
     def events(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
         """Splits of the last round, by the name of the cluster that was split."""
         return {
-            str(s.id): {"P": s.P, "members": s.members, "labels": s.labels, **_if_any(sides=s.sides)}
+            str(s.id): {"P": s.P, "members": s.members, "labels": s.labels, **_if_any(distances=s.distances)}
             for s in state.splits
             if s.P is not None
         }
@@ -315,7 +338,7 @@ class FedGWC:
                 "visits": c.visits,
                 "gamma": c.gamma,
                 "gamma2": c.gamma2,
-                **_if_any(sides=c.sides),
+                **_if_any(distances=c.distances),
             }
             for c in state.clusters
         }

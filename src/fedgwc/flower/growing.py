@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fedgwc.algorithms.cfl import CFLState, Known
 from fedgwc.algorithms.fedavg import FedAvgState
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Window
+from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, written
 from fedgwc.algorithms.fesem import FeSEMState
 from fedgwc.algorithms.ifca import IFCAState
-from fedgwc.core import Ids
+from fedgwc.core import Floats, Ids
 
 
 @singledispatch
@@ -67,21 +67,17 @@ def _padded(updates: Tensor, n: int) -> Tensor:
 def _wider(c: Cluster, members: Ids) -> Cluster:
     """New rows and columns are empty: nothing is known of how the newcomers get along."""
     n = len(members) - len(c.members)
-    line = (0, n)
-    before = c.before
-    if before is not None:
-        before = replace(before, **_padded_squares(before, n))
-    return replace(
-        c,
-        members=members,
-        gamma=np.pad(c.gamma, line),
-        gamma2=np.pad(c.gamma2, line),
-        before=before,
-        **_padded_squares(c, n),
-    )
+    if n == 0:
+        return c
+    wider: dict[str, Any] = {name: np.pad(a, ((0, n), (0, n))) for name, a in written(c).items()}
+    wider |= {"gamma": np.pad(c.gamma, (0, n)), "gamma2": np.pad(c.gamma2, (0, n))}
+    distances = None if c.distances is None else _from_the_middle(c.distances, n)
+    return replace(c, members=members, distances=distances, cut=None, **wider)
 
 
-def _padded_squares(seen: Cluster | Window, n: int) -> dict[str, Any]:
-    """The matrices over pairs of members, with n more rows and columns."""
-    named = {"P": seen.P, "visits": seen.visits, "sides": seen.sides}
-    return {name: np.pad(a, ((0, n), (0, n))) for name, a in named.items() if a is not None}
+def _from_the_middle(distances: Floats, n: int) -> Floats:
+    """Squared distances with n newcomers, who stand in the middle of the others until they have shown themselves."""
+    to_middle = distances.mean(0) - distances.mean() / 2  # exact: the squared distance of a point to the mean of all
+    wider = np.pad(distances, ((0, n), (0, n)))
+    wider[-n:, :-n], wider[:-n, -n:] = to_middle, to_middle[:, None]
+    return wider

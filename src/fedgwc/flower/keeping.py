@@ -26,7 +26,7 @@ from fedgwc.core import SMALLEST_COHORT
 from fedgwc.errors import InputError
 from fedgwc.flower import masking
 from fedgwc.flower.moments import LARGEST, counted_steps, moments, padded
-from fedgwc.interactions import rewards_around
+from fedgwc.readings import rewards_around
 
 PRIVATE = "private-losses"  # in a question's config: hide them; in a node's configuration: never answer otherwise
 SUM, REWARD = "losses_sum", "losses_reward"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgwc.core import Floats, Ids
-from fedgwc.interactions import gaussian_rewards
+from fedgwc.readings import gaussian_rewards
 from fedgwc.replay import Trace
 from fedgwc.report.data import Run
 

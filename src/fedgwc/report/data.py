@@ -37,7 +37,7 @@ class Matrix:
     visits: Ids | None = None  # [K, K]
     gamma: Floats | None = None  # [K]
     gamma2: Floats | None = None  # [K]
-    sides: Floats | None = None  # [K, K]
+    distances: Floats | None = None  # [K, K]
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def _matrices(run: Run, algorithm: FedGWC) -> Section:
         into = children_of(run, m)
         order = [c.id for c in run.children(m.cluster)]
         when = f"cluster {m.cluster} at its split, round {m.round}"
-        pictures += _pair(f"{m.cluster}", when, m.P, algorithm.affinity(m.P, m.sides), into, order)
+        pictures += _pair(f"{m.cluster}", when, m.P, algorithm.affinity(m.P, m.distances), into, order)
     P, W = whole(run, algorithm)
     pictures += _pair("end", "all clients at the end", P, W, run.clusters, tree.order(run))
     hidden = len(at_splits(run)) - len(shown)
@@ -84,7 +84,7 @@ def _plane(run: Run, m: Matrix, algorithm: FedGWC, level: int) -> Picture:
     groups = children_of(run, m)
     truth = None if run.truth is None else run.truth[m.members]
     fate = "at the end" if m.round is None else f"splits at round {m.round}"
-    figure = embedding.draw(embedding.plane(algorithm.affinity(m.P, m.sides)), groups, colours(run), truth)
+    figure = embedding.draw(embedding.plane(algorithm.affinity(m.P, m.distances)), groups, colours(run), truth)
     title = f"Level {level}: cluster {m.cluster} {fate}"
     return Picture(f"embedding-{m.cluster}", title, f"{title}. {embedding.describe(groups, truth)}", "", figure)
 

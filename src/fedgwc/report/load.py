@@ -132,9 +132,9 @@ def _matrix(path: Path, n_clients: int) -> Matrix:
         members, P = _members(arrays["members"], n_clients), np.asarray(arrays["P"], np.float64)
         if P.shape != (len(members), len(members)) or not np.isfinite(P).all():
             raise ValueError(f"P must be finite and {len(members)} x {len(members)}, got shape {P.shape}")
-        known = {key: arrays.get(key) for key in ("labels", "visits", "gamma", "gamma2", "sides")}
+        known = {key: arrays.get(key) for key in ("labels", "visits", "gamma", "gamma2", "distances")}
         for key, value in known.items():
-            if value is not None and value.shape != (P.shape if key in ("visits", "sides") else members.shape):
+            if value is not None and value.shape != (P.shape if key in ("visits", "distances") else members.shape):
                 raise ValueError(f"{key} does not fit {len(members)} members, its shape is {value.shape}")
         return Matrix(int(name), None if when == "end" else int(when), members, P, **known)
 

@@ -42,5 +42,5 @@ def whole(run: Run, algorithm: FedGWC) -> tuple[Floats, Floats]:
     P, W = np.zeros((2, len(run.clusters), len(run.clusters)))
     for matrix in [*at_splits(run), *at_end(run)]:  # later ones overwrite earlier ones
         pairs = np.ix_(matrix.members, matrix.members)
-        P[pairs], W[pairs] = matrix.P, algorithm.affinity(matrix.P, matrix.sides)
+        P[pairs], W[pairs] = matrix.P, algorithm.affinity(matrix.P, matrix.distances)
     return P, W

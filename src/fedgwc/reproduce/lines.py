@@ -90,10 +90,11 @@ ADDED: dict[str, dict[str, Any]] = {
         "algorithm.aggregator.clip": 0.0,
     },
     "algorithm.when": {
-        "algorithm.sides": False,
-        "algorithm.contrast": 1.0,
-        "algorithm.agreement": 0.75,
-        "algorithm.settled": True,
+        "algorithm.sides": True,
+        "algorithm.contrast": 2.0,
+        "algorithm.agreement": 0.9,
+        "algorithm.directions": 3,
+        "algorithm.draws": 99,
     },
 }
 

@@ -1,0 +1,90 @@
+"""Whether a cloud of clients falls into two: the line along which two groups stand out most, and what chance alone would show.
+
+Clients always differ by something, so a cloud can always be cut. Along most lines a cut goes through a continuum; where there are
+groups, some line shows them apart. Davies-Bouldin measures this on a line: the mean distances to the two groups' centres, added,
+over the distance between the centres. The halves of a normal distribution score 0.61; two groups far apart score near 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgwc.core import Floats, Ids
+
+LINES = 500  # tried per axis beyond the first
+ENOUGH = 200  # by chance a larger cloud divides worse, so for more clients this many stand in, to be on the safe side
+AT_ONCE = 2**22  # numbers sorted at once
+
+
+@dataclass(frozen=True)
+class Cut:
+    labels: Ids  # [K] 0 and 1, 0 for the first client
+    score: float  # Davies-Bouldin of the two groups on the line; lower is clearer
+    line: Floats  # [m] the line's direction
+
+
+def best_cut(points: Floats, min_size: int) -> Cut | None:
+    """The clearest division of points [K, m] by a line, each side with at least `min_size`; m axes of mean 0 and variance 1.
+
+    A line is cut where 2-means would cut it. None: too few points, or all of them in one place.
+
+    >>> best_cut(np.array([[-1.0], [-1.1], [1.0], [1.1]]), 2).labels.tolist()
+    [0, 0, 1, 1]
+    """
+    K, m = points.shape
+    if m == 0 or 2 * min_size > K:
+        return None
+    lines = _lines(m)
+    pieces = np.array_split(lines, -(-K * len(lines) // AT_ONCE))
+    found = [_cuts(points @ piece.T, min_size) for piece in pieces]
+    scores, sizes = (np.concatenate(a) for a in zip(*found, strict=True))
+    best = int(scores.argmin())
+    if not np.isfinite(scores[best]):
+        return None
+    order = np.argsort(points @ lines[best], kind="stable")
+    labels = np.zeros(K, np.int64)
+    labels[order[sizes[best] :]] = 1
+    return Cut(labels ^ labels[0], float(scores[best]), lines[best])
+
+
+def clearer_than_chance(score: float, shape: tuple[int, ...], min_size: int, draws: int) -> bool:
+    """Whether each of `draws` clouds of normal points of this shape [K, m], which have no groups, divides less clearly."""
+    K, m = shape
+    return all(score < _score_by_chance(min(K, ENOUGH), m, min_size, draw) for draw in range(draws))
+
+
+@lru_cache(maxsize=2**16)
+def _score_by_chance(K: int, m: int, min_size: int, draw: int) -> float:
+    x = np.random.default_rng(draw).standard_normal((K, m))
+    axes, _, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    cut = best_cut(axes * np.sqrt(K), min_size)
+    return np.inf if cut is None else cut.score
+
+
+@lru_cache
+def _lines(m: int) -> Floats:
+    """Directions [L, m], always the same ones, the axes among them."""
+    drawn = np.random.default_rng(0).standard_normal((LINES * (m - 1), m))
+    return np.concatenate([np.eye(m), drawn / np.linalg.norm(drawn, axis=1, keepdims=True)])
+
+
+def _cuts(x: Floats, min_size: int) -> tuple[Floats, Ids]:
+    """x [K, L], clients on L lines -> Davies-Bouldin and size of the lower group [L] where the squares within are least."""
+    K = len(x)
+    x = np.sort(x, 0)
+    n = np.arange(min_size, K - min_size + 1)[:, None]  # sizes the lower group may have
+    below = np.cumsum(x, 0)[n[:, 0] - 1]
+    above = x.sum(0) - below
+    # The squares within are least where those between the two means, weighted by size, are largest.
+    at = (below**2 / n + above**2 / (K - n)).argmax(0)
+    columns = np.arange(x.shape[1])
+    size = n[at, 0]
+    low, high = below[at, columns] / size, above[at, columns] / (K - size)
+    lower: NDArray[np.bool_] = np.arange(K)[:, None] < size
+    spread = np.where(lower, np.abs(x - low), 0.0).sum(0) / size + np.where(lower, 0.0, np.abs(x - high)).sum(0) / (K - size)
+    apart = high - low
+    return np.where(apart > 1e-9, spread / np.maximum(apart, 1e-9), np.inf), size

@@ -1,0 +1,171 @@
+"""What a cohort's losses say about its clients: how near the mean they lie, on which side of it, and how steady they are.
+
+n clients in a cohort, S local steps; pure functions on float64 arrays. Equation numbers are the paper's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+from fedgwc.core import Floats, Ids
+from fedgwc.errors import InputError
+
+HUGE = 1e100  # losses beyond are taken for this, so that their squares are numbers
+
+
+def gaussian_rewards(
+    losses: ArrayLike,
+    *,
+    sizes: ArrayLike | None = None,
+    normalise: bool = False,
+    samples: int = 0,
+    rng: np.random.Generator | None = None,
+) -> Floats:
+    """How close each client's losses are to its cohort's, in (0, 1]: Eq. 1 averaged over the steps a client made.
+
+    losses [n, S] -> [n]; NaN marks a step that a client did not make, and a step made by fewer than three clients is left
+    out. Losses that are equal up to rounding give reward 1. Fewer than 3 clients are refused: two losses always lie the
+    same number of deviations from their mean, so their rewards, exp(-1/4) each, say nothing.
+
+    The keywords are the authors' released variants: `sizes` [n] weights mean and variance by sample counts, `normalise`
+    divides by the sum over the cohort, `samples` > 0 takes the statistics from so many normal draws around them.
+
+    >>> gaussian_rewards([[1.0], [2.0], [3.0]]).round(4).tolist()
+    [0.6065, 1.0, 0.6065]
+    """
+    x, mean, variance = _cohort_statistics(losses, sizes)
+    if samples:
+        drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, len(mean)))
+        mean, variance = drawn.mean(0), drawn.var(0)
+    omega = rewards_around(x, mean, variance)
+    return omega / omega.sum() if normalise else omega
+
+
+def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floats:
+    """On which side of its cohort's mean each client's losses lie, in (0, 1): 1/2 on it, towards 1 above, towards 0 below.
+
+    The reward of Eq. 1 is a Gaussian's density at a loss and forgets the sign of its deviation. This is the same Gaussian's
+    distribution function, averaged over the steps a client made, with the same conventions. losses [n, S] -> [n].
+
+    >>> gaussian_sides([[1.0], [2.0], [3.0]]).round(4).tolist()
+    [0.1587, 0.5, 0.8413]
+    """
+    x, mean, variance = _cohort_statistics(losses, sizes)
+    flat = variance <= 0
+    z = np.where(flat, 0.0, (x - mean) / np.sqrt(np.where(flat, 1.0, variance)))
+    made = np.isfinite(x)
+    side: Floats = np.where(made, ndtr(z), 0.0).sum(1) / made.sum(1)
+    return side
+
+
+def gaussian_spreads(losses: ArrayLike) -> Floats:
+    """How restless each client's losses are beside its cohort's, in (0, 1): 1/2 as usual, towards 1 more, towards 0 less.
+
+    What a step's number says is taken out (losses fall while a client trains); the logarithm of the variance that is left
+    between a client's own steps is compared as `gaussian_sides` compares losses. A client whose variance is not known, because it
+    made fewer than two steps or all of them agree to rounding, is as usual. losses [n, S] -> [n].
+
+    >>> gaussian_spreads([[1, -1], [-1, 1], [10, -10], [-10, 10], [100, -100], [-100, 100]]).round(2).tolist()
+    [0.13, 0.13, 0.5, 0.5, 0.87, 0.87]
+    """
+    x = _of_three(losses)
+    _, steps, squares = _apart(x)
+    variance = squares / np.maximum(steps - 1, 1)
+    known = variance > (1e-12 * np.nanmax(np.abs(x))) ** 2
+    spread = np.full(len(x), 0.5)
+    if known.sum() >= 3:
+        log = np.log(variance[known])
+        deviation = log.std(ddof=1)
+        if deviation > 1e-9:
+            spread[known] = ndtr((log - log.mean()) / deviation)
+    return spread
+
+
+def loss_variances(losses: ArrayLike) -> tuple[float, float]:
+    """(between, within): how much losses [n, S] vary between clients, and between the steps of one client.
+
+    What a step's number says is taken out first (losses fall while a client trains). If all clients drew their data from one
+    source, a client's mean would only be a mean of its batches, and `between`, which counts a client's mean once per step, would
+    estimate the same variance as `within`. Their ratio is the F of an analysis of variance: 1 for clients that differ no more
+    than the batches of one of them do.
+
+    >>> loss_variances([[1.0, 3.0], [3.0, 1.0], [2.0, 2.0]])
+    (0.0, 2.0)
+    >>> loss_variances([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
+    (2.0, 0.0)
+    """
+    own, steps, squares = _apart(_of_three(losses))
+    n = len(own)
+    between = float((steps * own**2).sum() / (n - 1))
+    freedom = (steps - 1).sum() * (n - 1) / n
+    within = float(squares.sum() / freedom) if freedom > 0 else 0.0
+    return between, within
+
+
+def _apart(x: Floats) -> tuple[Floats, Ids, Floats]:
+    """Losses [n, S] less each step's mean: every client's own mean, its number of steps, and squares around that mean, summed."""
+    made = np.isfinite(x)
+    r = np.where(made, x - np.nanmean(x, 0), 0.0)
+    steps = made.sum(1)
+    own = r.sum(1) / steps
+    return own, steps, (np.where(made, r - own[:, None], 0.0) ** 2).sum(1)
+
+
+def _of_three(losses: ArrayLike) -> Floats:
+    """The steps that at least three clients made."""
+    x = _losses(np.asarray(losses))
+    return x[:, np.isfinite(x).sum(0) >= 3]
+
+
+def _cohort_statistics(losses: ArrayLike, sizes: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
+    """Losses [n, S] of steps made by at least three clients, with mean and variance [S]; variance 0: equal up to rounding."""
+    given = np.asarray(losses)
+    rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
+    x = _of_three(given)
+    made = np.isfinite(x)
+    mean, variance = _statistics(np.where(made, x, 0.0), made, sizes)
+    scale = np.abs(np.where(made, x, 0.0)).max(0)
+    return x, mean, np.where(variance <= (4 * rounding * scale) ** 2, 0.0, variance)
+
+
+def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
+    """Eq. 1 for given statistics of each step [S]: losses [n, S] -> [n], averaged over the steps that a client made.
+
+    A variance of 0 says that the cohort's losses are equal up to rounding: reward 1.
+    """
+    made, flat = np.isfinite(losses), variance <= 0
+    with np.errstate(invalid="ignore"):
+        reward = np.exp(-((losses - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
+    reward = np.where(flat, 1.0, np.maximum(reward, np.finfo(np.float64).tiny))  # far outliers underflow; 0 is not a reward
+    omega: Floats = np.where(made, reward, 0.0).sum(1) / made.sum(1)
+    return omega
+
+
+def _losses(given: NDArray[np.generic]) -> Floats:
+    if given.ndim != 2 or given.shape[1] < 1:
+        raise InputError(f"losses must be [clients, steps] with at least one step, got shape {given.shape}")
+    if len(given) < 3:
+        raise InputError(f"rewards need at least 3 clients, got {len(given)}: two losses carry no information about each other")
+    x = given.astype(np.float64)
+    if np.isinf(x).any():
+        raise InputError("losses must be finite (NaN marks a step that was not made); drop clients whose loss is infinite")
+    if np.isnan(x).all(1).any() or not (np.isfinite(x).sum(0) >= 3).any():
+        raise InputError("every client needs at least one loss, and at least one step must have been made by 3 clients")
+    return np.clip(x, -HUGE, HUGE)
+
+
+def _statistics(x: Floats, made: NDArray[np.bool_], sizes: ArrayLike | None) -> tuple[Floats, Floats]:
+    """Mean and variance per step [S]: plain with n - 1 as in the paper, or weighted by sample counts as released."""
+    if sizes is None:
+        count = made.sum(0)
+        mean = x.sum(0) / count
+        return mean, (np.where(made, x - mean, 0.0) ** 2).sum(0) / (count - 1)
+    w = np.asarray(sizes, np.float64)
+    if w.shape != (len(x),) or not (np.isfinite(w).all() and (w > 0).all()):
+        raise InputError(f"sizes must be {len(x)} positive sample counts, got {sizes!r}")
+    share = np.where(made, w[:, None], 0.0)
+    share = share / share.sum(0)
+    mean = (share * x).sum(0)
+    return mean, (share * (x - mean) ** 2).sum(0) + 1e-16
