@@ -51,6 +51,13 @@ def best_cut(points: Floats, min_size: int) -> Cut | None:
     return Cut(labels ^ labels[0], float(scores[best]), lines[best])
 
 
+def seen_across(points: Floats, cut: Cut) -> Floats:
+    """Points [K, m] in a plane [K, 2]: along the cut's line, and along the first axis as far as it stands square to that."""
+    rest = np.eye(len(cut.line)) - np.outer(cut.line, cut.line)
+    square = rest[np.linalg.norm(rest, axis=1) > 0.1][:1]
+    return np.stack([points @ cut.line, points @ square[0] if len(square) else np.zeros(len(points))], 1)
+
+
 def clearer_than_chance(score: float, shape: tuple[int, ...], min_size: int, draws: int) -> bool:
     """Whether each of `draws` clouds of normal points of this shape [K, m], which have no groups, divides less clearly."""
     K, m = shape

@@ -12,7 +12,7 @@ from fedgwc.report.content import Section
 from fedgwc.report.convergence import mse_by_cluster, trace_of
 from fedgwc.report.data import Matrix, Run
 from fedgwc.report.figures import embedding, heatmap, mse, reward, tree, weights
-from fedgwc.report.matrices import at_end, at_splits, children_of, fedgwc_of, whole
+from fedgwc.report.matrices import at_end, at_splits, children_of, fedgwc_of, plane, whole
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
 from fedgwc.report.weights import weights_of
@@ -74,7 +74,7 @@ def _embeddings(run: Run, algorithm: FedGWC) -> Section | None:
     if not shown:
         return None
     marks = "; the shape of a marker is the client's true group" if run.truth is not None else ""
-    lead = "Clients by the affinity that decides splits, level by level of the tree. "
+    lead = "Clients by what decides splits, level by level of the tree. "
     lead += f"Colour and name are the cluster a client goes to{marks}."
     note = f"The first {len(shown)} of {len(planes)} clusters are shown." if len(planes) > len(shown) else ""
     return Section("embedding", "Spectral embedding", lead, tuple(shown), note=note)
@@ -84,7 +84,8 @@ def _plane(run: Run, m: Matrix, algorithm: FedGWC, level: int) -> Picture:
     groups = children_of(run, m)
     truth = None if run.truth is None else run.truth[m.members]
     fate = "at the end" if m.round is None else f"splits at round {m.round}"
-    figure = embedding.draw(embedding.plane(algorithm.affinity(m.P, m.distances)), groups, colours(run), truth)
+    points, axes = plane(m, algorithm)
+    figure = embedding.draw(points, groups, colours(run), truth, axes)
     title = f"Level {level}: cluster {m.cluster} {fate}"
     return Picture(f"embedding-{m.cluster}", title, f"{title}. {embedding.describe(groups, truth)}", "", figure)
 
@@ -136,5 +137,6 @@ def _mse(run: Run, algorithm: FedGWC, trace: Trace) -> Section | None:
     figure = mse.draw(lines, colours(run), run.last["round"], eps)
     caption = "Recomputed from the recorded losses; geometric means over neighbouring rounds."
     picture = Picture("mse", "MSE of consecutive interaction matrices", mse.describe(lines), caption, figure)
-    lead = "A cluster may split once its interaction matrix has settled."
+    anew = "The matrix is the mean over a window of rounds and starts anew with each."
+    lead = anew if algorithm.when == "windows" else "A cluster may split once its interaction matrix has settled."
     return Section("mse", "Convergence of P", lead, (picture,), note=note, layout="wide")

@@ -6,9 +6,12 @@ import numpy as np
 
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Floats, Ids
+from fedgwc.cuts import best_cut, seen_across
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
 from fedgwc.report.data import Matrix, Run
+from fedgwc.report.figures import embedding
+from fedgwc.spectral import coordinates
 
 
 def fedgwc_of(run: Run) -> FedGWC | None:
@@ -44,3 +47,13 @@ def whole(run: Run, algorithm: FedGWC) -> tuple[Floats, Floats]:
         pairs = np.ix_(matrix.members, matrix.members)
         P[pairs], W[pairs] = matrix.P, algorithm.affinity(matrix.P, matrix.distances)
     return P, W
+
+
+def plane(matrix: Matrix, algorithm: FedGWC) -> tuple[Floats, tuple[str, str]]:
+    """Points [K, 2] that show what a split is decided by, and what the two axes are."""
+    if algorithm.when == "windows" and matrix.distances is not None:
+        points = coordinates(matrix.distances, algorithm.directions)
+        cut = best_cut(points, algorithm.min_size)
+        if cut is not None:
+            return seen_across(points, cut), ("along the clearest cut", "first axis, square to it")
+    return embedding.plane(algorithm.affinity(matrix.P)), ("second eigenvector", "third eigenvector")

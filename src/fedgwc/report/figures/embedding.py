@@ -29,8 +29,8 @@ def plane(W: Floats) -> Floats:
 
 
 @styled
-def draw(points: Floats, groups: Ids, colour: dict[int, str], truth: Ids | None) -> Figure:
-    """points [K, 2], the cluster [K] and, where known, the true group [K] of each client."""
+def draw(points: Floats, groups: Ids, colour: dict[int, str], truth: Ids | None, axes: tuple[str, str]) -> Figure:
+    """points [K, 2], the cluster [K] and, where known, the true group [K] of each client; what the axes are."""
     figure, ax = canvas(SQUARE)
     left, right = points[:, 0].min() + np.ptp(points[:, 0]) * np.array([0.25, 0.75])  # beyond, names turn inwards
     for cluster in np.unique(groups):
@@ -56,7 +56,7 @@ def draw(points: Floats, groups: Ids, colour: dict[int, str], truth: Ids | None)
     ax.margins(0.12)
     ax.spines[:].set_visible(True)
     ax.spines[:].set_color(GRID)
-    ax.set(xlabel="second eigenvector", ylabel="third eigenvector", xticks=[], yticks=[])
+    ax.set(xlabel=axes[0], ylabel=axes[1], xticks=[], yticks=[])
     if truth is not None:
         for kind in np.unique(truth):
             ax.scatter([], [], s=38, marker=MARKERS[int(kind) % len(MARKERS)], color=SOFT, label=f"true group {kind}")
