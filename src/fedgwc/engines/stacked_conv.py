@@ -97,9 +97,19 @@ def _is_square_pool(
     return x.ndim == 4 and sides == ((2, 2), (2, 2), (0, 0), (1, 1)) and not ceil_mode and not return_indices
 
 
-def _is_of_classes(logits: Tensor, labels: Tensor, *rest: Any, **settings: Any) -> bool:
-    """One label per row, one loss per row."""
-    return logits.ndim == 2 and labels.ndim == 1 and not rest and settings == {"reduction": "none"}
+def _is_of_classes(
+    logits: Tensor,
+    labels: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> bool:
+    """One label per row, one loss per row, nothing else."""
+    plain = weight is None and size_average is None and reduce is None and label_smoothing == 0
+    return plain and reduction == "none" and logits.ndim == 2 and labels.ndim == 1
 
 
 def _pair(value: int | Pair) -> Pair:

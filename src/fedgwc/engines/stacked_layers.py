@@ -7,6 +7,7 @@ pooling (and ReLU) that follows it, and a dense layer with its ReLU. Parameters 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ def fused(module: nn.Module, precision: str) -> nn.Module:
     return twin
 
 
-def _together(run: list[nn.Module | None], precision: str) -> tuple[nn.Module | None, int]:
+def _together(run: Sequence[nn.Module | None], precision: str) -> tuple[nn.Module | None, int]:
     """One layer for the first of `run`, and how many of them it stands for."""
     first, rest = run[0], run[1:]
     if type(first) is nn.Linear:
@@ -74,7 +75,9 @@ class Block(nn.Module):
             y = F.max_pool2d(F.conv2d(x, self.weight, self.bias, padding=self.padding), 2)
             return F.relu(y) if self.relu else y
         x, w, b = _cast(self.precision, x, self.weight, self.bias)
-        y, _ = _Block.apply(x, w, b, self.padding, self.relu, "ieee" if self.precision == "ieee" else "tf32")
+        # The weight gradient of the next block wants its input with the images last: written here at no cost, carried along.
+        turned = getattr(x, "turned", None)
+        y, y.turned, _ = _Block.apply(x, turned, w, b, self.padding, self.relu, "ieee" if self.precision == "ieee" else "tf32")
         return y  # type: ignore[no-any-return]
 
 
@@ -116,39 +119,43 @@ class _Stacked(torch.autograd.Function):
 
 
 class _Block(_Stacked):
-    """x [B, C, H, W], w [O, C, kh, kw], bias [O] -> y [B, O, Hp, Wp], and which of its square each entry is."""
+    """x [B, C, H, W], twice, w [O, C, kh, kw], bias [O] -> y [B, O, Hp, Wp], twice, and which of its square each entry is."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        x, w, bias, ctx.padding, _, ctx.precision = inputs
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        x, turned, w, bias, ctx.padding, _, ctx.precision = inputs
         ctx.has_bias = bias is not None
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(x, w, output[1])
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(x, turned, w, output[2])
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        x, w, where = ctx.saved_tensors
+    def backward(ctx: Any, dy: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        x, turned, w, where = ctx.saved_tensors
         wants = ctx.needs_input_grad[0]
-        *dx, dw, db = _BlockGradients.apply(x, w, dy, where, ctx.padding, ctx.precision, wants)
-        return dx[0] if wants else None, dw, db if ctx.has_bias else None, None, None, None
+        *dx, dw, db = _BlockGradients.apply(x, turned, w, dy, where, ctx.padding, ctx.precision, wants)
+        return dx[0] if wants else None, None, dw, db if ctx.has_bias else None, None, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, relu: bool, precision: str) -> Any:
+    def vmap(
+        info: Any, in_dims: Any, x: Tensor, _: Any, w: Tensor, bias: Tensor | None, padding: Pair, relu: bool, precision: str
+    ) -> Any:
         from fedgwc.engines.triton_block import forward
 
-        x, w, b = _front(info, in_dims, x, w, bias)
-        return forward(x, w, b, padding, relu, precision), (0, 0)
+        x, _, w, b = _front(info, in_dims, x, None, w, bias)
+        return forward(x, w, b, padding, relu, precision), (0, 0, 0)
 
 
 class _BlockGradients(_Stacked):
     @staticmethod
     def vmap(
-        info: Any, in_dims: Any, x: Tensor, w: Tensor, dy: Tensor, where: Tensor, padding: Pair, precision: str, wants: bool
-    ) -> Any:
+        info: Any, in_dims: Any, x: Tensor, turned: Tensor | None, w: Tensor, dy: Tensor, where: Tensor,
+        padding: Pair, precision: str, wants: bool,
+    ) -> Any:  # fmt: skip
         from fedgwc.engines.triton_block import gradients
 
-        found = gradients(*_front(info, in_dims, x, w, dy, where), padding, precision, wants)
+        x, turned, w, dy, where = _front(info, in_dims, x, turned, w, dy, where)
+        found = gradients(x, turned, w, dy, where, padding, precision, wants)
         return found, (0,) * len(found)
 
 
@@ -181,7 +188,8 @@ class _DenseSlopes(_Stacked):
     def vmap(info: Any, in_dims: Any, dy: Tensor, y: Tensor, relu: bool) -> Any:
         from fedgwc.engines.triton_dense import slopes
 
-        return slopes(*_front(info, in_dims, dy, y), relu), (0, 0)
+        dy, y = _front(info, in_dims, dy, y)
+        return slopes(dy, y, relu), (0, 0)
 
 
 class _CrossEntropy(_Stacked):

@@ -96,13 +96,16 @@ class Stacked:
         step = sgd_step(self.model, self.local, ragged)
         return StackedStep(step) if self.model.device.type == "cpu" else torch.func.vmap(step, randomness="different")
 
-    def __call__(self, ids: Tensor, keys: Tensor, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
+        """ids, keys and which [n], models [M, D] -> theta [n, D] and, on the CPU, losses [n, S] and sums of theta [n]."""
+
         def program(who: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
             step = self._steps[bounds.ragged]
             theta, losses = run_steps(step, self.local, self.model.n_params, self.samples, who[0], who[1], start, bounds)
             return theta, torch.cat([losses, theta.sum(1, keepdim=True)], 1)  # all that the host reads, in one piece
 
-        inputs = (torch.stack([ids, keys]).to(self.model.device), start)
+        who = torch.stack([ids, keys, which]).to(self.model.device)  # in one piece: each way to a GPU takes its time
+        inputs = (who[:2], models[who[2]])
         with torch.no_grad():
             if self._captured is not None:
                 theta, report = self._captured((len(ids), bounds), program, *inputs)

@@ -9,6 +9,7 @@ run of memory (channels last) and taps outside the image can be skipped.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -26,14 +27,22 @@ def _larger(value, index, other, other_index):
 
 
 @triton.jit
+def _widen(x, y, total, C: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """y[pixel, c] = x[pixel, c], or 0 beyond the channels of x."""
+    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    c = e % WIDE
+    tl.store(y + e, tl.load(x + e // WIDE * C + c, mask=(e < total) & (c < C), other=0.0), mask=e < total)
+
+
+@triton.jit
 def _forward(
-    x, w, bias, y, where, sxn, swn, sbn,
+    x, w, bias, y, turned, where, sxn, swn, sbn,
     BATCH: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, OC: tl.constexpr,
     KH: tl.constexpr, KW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
     HAS_BIAS: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
     BB: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """y[n, b, hp, wp, o] and where[n, hp, wp, o, b]; x [n, b, h, w, c], w [n, o, (i, j, c)]."""
+    """y[n, b, hp, wp, o], again as turned[n, hp, wp, o, b], and where, like that; x [n, b, h, w, c], w [n, o, (i, j, c)]."""
     client = tl.program_id(2).to(tl.int64)
     position = tl.program_id(0) // (BATCH // BB)
     images = tl.program_id(0) % (BATCH // BB) * BB
@@ -45,18 +54,21 @@ def _forward(
     x += client * sxn
     w += client * swn
     RUN: tl.constexpr = KW * C  # of memory, in a row of the kernel
-    CHUNKS: tl.constexpr = (RUN + BK - 1) // BK
+    K: tl.constexpr = KH * RUN
     base = b * (H * W * C) + (h * W + v) * C
     acc = tl.zeros((4 * BB, BN), tl.float32)
-    for step in range(KH * CHUNKS):
-        i = step // CHUNKS
-        k = step % CHUNKS * BK + tl.arange(0, BK)
-        there = (k < RUN)[None, :] & (q >= 0)[:, None]
+    for step in range((K + BK - 1) // BK):
+        k = step * BK + tl.arange(0, BK)
+        if RUN % BK == 0:  # spares a division per entry
+            i, run = step // (RUN // BK), step % (RUN // BK) * BK + tl.arange(0, BK)
+        else:
+            i, run = k // RUN, k % RUN
+        there = (k < K)[None, :] & (q >= 0)[:, None]
         if PH > 0 or PW > 0:
-            column = v[:, None] + (k // C)[None, :]
-            there = there & (h + i >= 0)[:, None] & (h + i < H)[:, None] & (column >= 0) & (column < W)
-        patch = tl.load(x + base[:, None] + (i * (W * C) + k)[None, :], mask=there, other=0.0)
-        weight = tl.load(w + o[:, None] * (KH * RUN) + (i * RUN + k)[None, :], mask=(o < OC)[:, None] & (k < RUN)[None, :], other=0.0)
+            row, column = h[:, None] + (i + tl.zeros_like(k))[None, :], v[:, None] + (run // C)[None, :]
+            there = there & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+        patch = tl.load(x + base[:, None] + (i * (W * C) + run)[None, :], mask=there, other=0.0)
+        weight = tl.load(w + o[:, None] * K + k[None, :], mask=(o < OC)[:, None] & (k < K)[None, :], other=0.0)
         acc = tl.dot(patch, weight.T, acc, input_precision=PRECISION)
     which = tl.arange(0, 4)[:, None, None] + tl.zeros((4, BB, BN), tl.int32)
     best, index = tl.reduce((tl.reshape(acc, (4, BB, BN)), which), 0, _larger)
@@ -68,8 +80,11 @@ def _forward(
     b = (images + tl.arange(0, BB))[:, None]
     mask = (o < OC)[None, :] & (b >= 0)
     size: tl.constexpr = BATCH * HP * WP * OC
-    tl.store(y + client * size + (b * (HP * WP) + position) * OC + o[None, :], best.to(y.dtype.element_ty), mask=mask)
-    tl.store(where + client * size + (position * OC + o[None, :]) * BATCH + b, index.to(tl.int8), mask=mask)
+    best = best.to(y.dtype.element_ty)
+    tl.store(y + client * size + (b * (HP * WP) + position) * OC + o[None, :], best, mask=mask)
+    across = client * size + (position * OC + o[None, :]) * BATCH + b
+    tl.store(turned + across, best, mask=mask)
+    tl.store(where + across, index.to(tl.int8), mask=mask)
 
 
 @triton.jit
@@ -80,9 +95,10 @@ def _weight_gradient(
     SPLITS: tl.constexpr, PRECISION: tl.constexpr,
     BB: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """dw[n, split, q, o, (i, j, c)] and db[n, split, o] over a share of the squares; x [n, h, w, c, b], dy and where [n, hp, wp, o, b].
+    """dw[n, split, q, o, (i, j, c)] and db[n, split, o] over a share of the squares.
 
-    A square sees KH + 1 rows of KW + 1 pixels, loaded once; position q of the four uses those from (q // 2, q % 2) on.
+    x is [n, h, w, c, b], dy and where [n, hp, wp, o, b]. A square sees KH + 1 rows of KW + 1 pixels, loaded once;
+    position q of the four uses those from (q // 2, q % 2) on.
     """
     part = tl.program_id(2)
     client = (part // SPLITS).to(tl.int64)
@@ -176,10 +192,10 @@ def _input_gradient(
         o = step % CHUNKS * BK + tl.arange(0, BK)
         ho, wo = h + (PH - i), v + (PW - j)
         inside = (ho >= 0) & (ho < HO) & (wo >= 0) & (wo < WO)
-        slope = tl.load(dy + ((b * HO + ho) * WO + wo)[:, None] * OC + o[None, :], mask=inside[:, None] & (o < OC)[None, :], other=0.0)
-        weight = tl.load(
-            w + c[:, None] * (KH * KW * OC) + ((i * KW + j) * OC + o)[None, :], mask=(c < C)[:, None] & (o < OC)[None, :], other=0.0
-        )
+        real = (o < OC)[None, :]
+        slope = tl.load(dy + ((b * HO + ho) * WO + wo)[:, None] * OC + o[None, :], mask=inside[:, None] & real, other=0.0)
+        tap_of = w + c[:, None] * (KH * KW * OC) + ((i * KW + j) * OC + o)[None, :]
+        weight = tl.load(tap_of, mask=(c < C)[:, None] & real, other=0.0)
         acc = tl.dot(slope, weight.T, acc, input_precision=PRECISION)
     target = ((h * W + v)[:, None] * C + c[None, :]) * BATCH + b[:, None]
     mask = ((h < H) & (v < W))[:, None] & (c < C)[None, :]
@@ -196,30 +212,45 @@ def _images(batch: int) -> int:
     return next(size for size in (64, 32, 16) if batch % size == 0)
 
 
-def forward(x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, relu: bool, precision: str) -> tuple[Tensor, Tensor]:
-    """x [n, B, C, H, W], w [n, O, C, kh, kw], bias [n, O] -> y [n, B, O, Hp, Wp], channels last; where, alike, images last."""
-    run = w.shape[2] * w.shape[4]
-    tile = (_images(x.shape[1]), columns(w.shape[1]), 32 if run >= 32 else 16)
-    table = w.permute(0, 1, 3, 4, 2).contiguous()  # [n, O, kh, kw, C]: the patch innermost
-    return launch_forward(channels_last(x), table, bias, padding, relu, precision, tile, 4, 3)
+def forward(
+    x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, relu: bool, precision: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x [n, B, C, H, W], w [n, O, C, kh, kw], bias [n, O] -> y [n, B, O, Hp, Wp], channels last; y and `where`, images last."""
+    missing = -x.shape[2] % 4  # channels, for 16 bytes to be loaded at once
+    table = F.pad(w.permute(0, 1, 3, 4, 2), (0, missing)).contiguous()  # [n, O, kh, kw, C]: the patch innermost
+    images = channels_last(x) if not missing else widened(x, missing)
+    tile = (_images(x.shape[1]), columns(w.shape[1]), 32 if table[0, 0].numel() > 16 else 16)
+    return launch_forward(images, table, bias, padding, relu, precision, tile, 4, 4 if not missing else 2)
+
+
+def widened(x: Tensor, more: int) -> Tensor:
+    """[n, B, C + more, H, W], channels last, the last ones 0."""
+    n, batch, channels, height, width = x.shape
+    y = torch.empty(n, batch, height, width, channels + more, device=x.device, dtype=x.dtype)
+    grid = (triton.cdiv(y.numel(), 1024),)
+    _widen[grid](channels_last(x), y, y.numel(), C=channels, WIDE=channels + more, BLOCK=1024)
+    return y.permute(0, 1, 4, 2, 3)
 
 
 def gradients(
-    x: Tensor, w: Tensor, dy: Tensor, where: Tensor, padding: Pair, precision: str, wants_input: bool
+    x: Tensor, turned: Tensor | None, w: Tensor, dy: Tensor, where: Tensor, padding: Pair, precision: str, wants_input: bool
 ) -> tuple[Tensor, ...]:
-    """(dx [n, B, C, H, W] if wanted, dw [n, O, C, kh, kw], db [n, O]) for the pooled slopes dy [n, B, O, Hp, Wp]."""
+    """(dx [n, B, C, H, W] if wanted, dw [n, O, C, kh, kw], db [n, O]) for the pooled slopes dy [n, B, O, Hp, Wp].
+
+    `turned` is x with the images last, if somebody has it already.
+    """
     kernel = (w.shape[3], w.shape[4])
-    turned = images_last(x)
+    turned = images_last(x) if turned is None else turned
     if not wants_input:
-        tile = (min(32, _images(x.shape[1])), columns(w.shape[1]), 64)
+        tile = (min(32, _images(x.shape[1])), columns(w.shape[1]), 128)
         blocks = triton.cdiv((kernel[0] + 1) * (kernel[1] + 1) * x.shape[2], tile[2]) * triton.cdiv(w.shape[1], tile[1]) * len(x)
         splits = shares(blocks, where.shape[3] * where.shape[4])
-        dw, db = launch_weight_gradient_of_squares(turned, images_last(dy), where, kernel, padding, precision, tile, 4, 3, splits)
+        dw, db = launch_weight_gradient_of_squares(turned, images_last(dy), where, kernel, padding, precision, tile, 8, 3, splits)
         return add_shares(dw, db, x.dtype)
     last, slopes = unpool(dy, where, _size(x, kernel, padding))
     table = w.permute(0, 2, 3, 4, 1).contiguous()  # [n, C, kh, kw, O]
-    tile = (_images(x.shape[1]), columns(x.shape[2]), 32)
-    dx = launch_input_gradient(last, table, (x.shape[3], x.shape[4]), padding, precision, tile, 4, 3)
+    tile = (min(32, _images(x.shape[1])), columns(x.shape[2]), 32)
+    dx = launch_input_gradient(last, table, (x.shape[3], x.shape[4]), padding, precision, tile, 4, 4)
     return dx, *weight_gradient(turned, slopes, kernel, padding, precision)
 
 
@@ -231,20 +262,22 @@ def _size(x: Tensor, kernel: Pair, padding: Pair) -> Pair:
 def launch_forward(
     x: Tensor, table: Tensor, bias: Tensor | None, padding: Pair, relu: bool,
     precision: str, tile: tuple[int, int, int], warps: int, stages: int,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     n, batch, channels, height, width = x.shape
     out, kernel = table.shape[1], (table.shape[2], table.shape[3])
     high, wide = (side // 2 for side in _size(x, kernel, padding))
     y = torch.empty(n, batch, high, wide, out, device=x.device, dtype=x.dtype)
-    where = torch.empty(n, high, wide, out, batch, device=x.device, dtype=torch.int8)
+    turned = torch.empty(n, high, wide, out, batch, device=x.device, dtype=x.dtype)
+    where = torch.empty_like(turned, dtype=torch.int8)
     grid = (high * wide * batch // tile[0], triton.cdiv(out, tile[1]), n)
     _forward[grid](
-        x, table, table if bias is None else bias, y, where, x.stride(0), table.stride(0), 0 if bias is None else bias.stride(0),
+        x, table, table if bias is None else bias, y, turned, where,
+        x.stride(0), table.stride(0), 0 if bias is None else bias.stride(0),
         BATCH=batch, C=channels, H=height, W=width, OC=out, KH=kernel[0], KW=kernel[1], PH=padding[0], PW=padding[1],
         HP=high, WP=wide, HAS_BIAS=bias is not None, RELU=relu, PRECISION=precision,
         BB=tile[0], BN=tile[1], BK=tile[2], num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    return y.permute(0, 1, 4, 2, 3), where.permute(0, 4, 3, 1, 2)
+    return y.permute(0, 1, 4, 2, 3), turned.permute(0, 4, 3, 1, 2), where.permute(0, 4, 3, 1, 2)
 
 
 def launch_weight_gradient_of_squares(

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 Pair = tuple[int, int]
+MULTIPROCESSORS = 132  # of an H200; only speed depends on it
 
 
 @triton.jit
@@ -116,18 +117,23 @@ def _weight_gradient(
 
 @triton.jit
 def _add_shares(
-    parts, dw, OC: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, SPLITS: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr
-):
-    """dw[n, o, c, tap] = sum over shares, always in the same order, of parts[n, share, o, tap, c]."""
-    row = tl.program_id(0).to(tl.int64)  # (client, o)
+    parts, sums, dw, db,
+    OC: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, SHARES: tl.constexpr, SUMS: tl.constexpr,
+    BT: tl.constexpr, BC: tl.constexpr, BS: tl.constexpr,
+):  # fmt: skip
+    """dw[n, o, c, tap] = sum over shares, always in the same order, of parts[n, share, o, tap, c]; db[n, o] likewise."""
+    client, o = tl.program_id(0).to(tl.int64) // OC, tl.program_id(0) % OC
     tap = tl.arange(0, BT)[:, None]
     c = tl.program_id(1) * BC + tl.arange(0, BC)[None, :]
     mask = (tap < TAPS) & (c < C)
-    parts += (row // OC * (SPLITS * OC) + row % OC) * (TAPS * C)
     total = tl.zeros((BT, BC), tl.float32)
-    for share in range(SPLITS):
-        total += tl.load(parts + share * (OC * TAPS * C) + tap * C + c, mask=mask, other=0.0)
-    tl.store(dw + row * (TAPS * C) + c * TAPS + tap, total.to(dw.dtype.element_ty), mask=mask)
+    for share in range(SHARES):
+        total += tl.load(parts + ((client * SHARES + share) * OC + o) * (TAPS * C) + tap * C + c, mask=mask, other=0.0)
+    tl.store(dw + (client * OC + o) * (TAPS * C) + c * TAPS + tap, total.to(dw.dtype.element_ty), mask=mask)
+    if tl.program_id(1) == 0:
+        share = tl.arange(0, BS)
+        slope = tl.load(sums + (client * SUMS + share) * OC + o, mask=share < SUMS, other=0.0)
+        tl.store(db + client * OC + o, tl.sum(slope, 0).to(db.dtype.element_ty))
 
 
 @triton.jit
@@ -182,19 +188,27 @@ def weight_gradient(x: Tensor, dy: Tensor, kernel: Pair, padding: Pair, precisio
 
 
 def shares(blocks: int, most: int) -> int:
-    """Into how many shares to cut long sums, so that `blocks` blocks for each occupy the card; they are added in a fixed order."""
-    return max(1, min(264 // blocks, most))
+    """Into how few shares to cut long sums, for all multiprocessors to have work to the end; added in a fixed order."""
+
+    def busy(share: int) -> float:
+        return blocks * share / (MULTIPROCESSORS * -(-blocks * share // MULTIPROCESSORS))
+
+    allowed = range(1, max(1, min(most, 32)) + 1)
+    return next((s for s in allowed if busy(s) > 0.95), max(allowed, key=busy))
 
 
 def add_shares(dw: Tensor, db: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Shares of dw [n, S, O, kh, kw, C] and of db [n, S', O] -> dw [n, O, C, kh, kw] and db [n, O]."""
     n, many, out, high, wide, channels = dw.shape
     total = torch.empty(n, out, channels, high, wide, device=dw.device, dtype=dtype)
+    slope = torch.empty(n, out, device=dw.device, dtype=dtype)
     block = min(64, triton.next_power_of_2(channels))
     _add_shares[(n * out, triton.cdiv(channels, block))](
-        dw, total, OC=out, C=channels, TAPS=high * wide, SPLITS=many, BT=triton.next_power_of_2(high * wide), BC=block
-    )
-    return total, db.sum(1).to(dtype)
+        dw, db, total, slope,
+        OC=out, C=channels, TAPS=high * wide, SHARES=many, SUMS=db.shape[1],
+        BT=triton.next_power_of_2(high * wide), BC=block, BS=triton.next_power_of_2(db.shape[1]),
+    )  # fmt: skip
+    return total, slope
 
 
 def images_last(x: Tensor) -> Tensor:

@@ -14,7 +14,9 @@ from fedgwc.local import LocalTraining
 
 
 @triton.jit
-def _activate(y, bias, sbn, BATCH: tl.constexpr, OC: tl.constexpr, HAS_BIAS: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr):
+def _activate(
+    y, bias, sbn, BATCH: tl.constexpr, OC: tl.constexpr, HAS_BIAS: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr
+):
     """y[n, b, o] = relu(y + bias[n, o]), in place."""
     client = tl.program_id(1).to(tl.int64)
     e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -58,8 +60,9 @@ def _losses(logits, labels, losses, sn, sb, sln, slb, BATCH: tl.constexpr, CLASS
     z = tl.load(row + c, mask=c < CLASSES, other=-float("inf"))
     top = tl.max(z, 0)
     label = tl.load(labels + client * sln + b * slb)
-    loss = tl.log(tl.sum(tl.exp(z - top), 0)) - (tl.load(row + label) - top)
-    tl.store(losses + client * BATCH + b, loss)
+    real = (label >= 0) & (label < CLASSES)  # PyTorch ignores -100, and so is any other number that is no class
+    loss = tl.log(tl.sum(tl.exp(z - top), 0)) - (tl.load(row + label, mask=real, other=0.0) - top)
+    tl.store(losses + client * BATCH + b, tl.where(real, loss, 0.0))
 
 
 @triton.jit
@@ -73,7 +76,9 @@ def _loss_slopes(
     z = tl.load(logits + client * sn + b * sb + c, mask=c < CLASSES, other=-float("inf"))
     e = tl.exp(z - tl.max(z, 0))
     label = tl.load(labels + client * sln + b * slb)
-    value = (e / tl.sum(e, 0) - tl.where(c == label, 1.0, 0.0)) * tl.load(slopes + client * ssn + b * ssb)
+    real = (label >= 0) & (label < CLASSES)
+    slope = tl.where(real, tl.load(slopes + client * ssn + b * ssb), 0.0)
+    value = (e / tl.sum(e, 0) - tl.where(c == label, 1.0, 0.0)) * slope
     tl.store(out + (client * BATCH + b) * CLASSES + c, value, mask=c < CLASSES)
 
 
