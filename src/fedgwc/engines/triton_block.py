@@ -9,7 +9,6 @@ run of memory (channels last) and taps outside the image can be skipped.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -24,14 +23,6 @@ def _larger(value, index, other, other_index):
     """NaN wins and the first of equals stays, as in PyTorch."""
     take = (other > value) | (other != other)
     return tl.where(take, other, value), tl.where(take, other_index, index)
-
-
-@triton.jit
-def _widen(x, y, total, C: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """y[pixel, c] = x[pixel, c], or 0 beyond the channels of x."""
-    e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    c = e % WIDE
-    tl.store(y + e, tl.load(x + e // WIDE * C + c, mask=(e < total) & (c < C), other=0.0), mask=e < total)
 
 
 @triton.jit
@@ -216,20 +207,10 @@ def forward(
     x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, relu: bool, precision: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """x [n, B, C, H, W], w [n, O, C, kh, kw], bias [n, O] -> y [n, B, O, Hp, Wp], channels last; y and `where`, images last."""
-    missing = -x.shape[2] % 4  # channels, for 16 bytes to be loaded at once
-    table = F.pad(w.permute(0, 1, 3, 4, 2), (0, missing)).contiguous()  # [n, O, kh, kw, C]: the patch innermost
-    images = channels_last(x) if not missing else widened(x, missing)
-    tile = (_images(x.shape[1]), columns(w.shape[1]), 32 if table[0, 0].numel() > 16 else 16)
-    return launch_forward(images, table, bias, padding, relu, precision, tile, 4, 4 if not missing else 2)
-
-
-def widened(x: Tensor, more: int) -> Tensor:
-    """[n, B, C + more, H, W], channels last, the last ones 0."""
-    n, batch, channels, height, width = x.shape
-    y = torch.empty(n, batch, height, width, channels + more, device=x.device, dtype=x.dtype)
-    grid = (triton.cdiv(y.numel(), 1024),)
-    _widen[grid](channels_last(x), y, y.numel(), C=channels, WIDE=channels + more, BLOCK=1024)
-    return y.permute(0, 1, 4, 2, 3)
+    table = w.permute(0, 1, 3, 4, 2).contiguous()  # [n, O, kh, kw, C]: the patch innermost
+    few = x.shape[2] < 16  # channels: rows of the kernel are short, and loads wait rather than products
+    tile = (_images(x.shape[1]), columns(w.shape[1]), 16 if few else 32)
+    return launch_forward(channels_last(x), table, bias, padding, relu, precision, tile, 4, 2 if few else 4)
 
 
 def gradients(

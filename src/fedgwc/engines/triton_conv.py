@@ -131,8 +131,8 @@ def _add_shares(
         total += tl.load(parts + ((client * SHARES + share) * OC + o) * (TAPS * C) + tap * C + c, mask=mask, other=0.0)
     tl.store(dw + (client * OC + o) * (TAPS * C) + c * TAPS + tap, total.to(dw.dtype.element_ty), mask=mask)
     if tl.program_id(1) == 0:
-        share = tl.arange(0, BS)
-        slope = tl.load(sums + (client * SUMS + share) * OC + o, mask=share < SUMS, other=0.0)
+        every = tl.arange(0, BS)
+        slope = tl.load(sums + (client * SUMS + every) * OC + o, mask=every < SUMS, other=0.0)
         tl.store(db + client * OC + o, tl.sum(slope, 0).to(db.dtype.element_ty))
 
 
