@@ -1,5 +1,6 @@
 """Minibatches and the SGD step."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -158,3 +159,9 @@ def test_the_lone_gradient_is_the_stackable_one_bit_for_bit() -> None:
         assert torch.equal(a, b)
         assert not b.requires_grad
     assert not torch.equal(lone[0], theta)
+
+
+def test_a_cohorts_keys_are_the_same_from_numpy() -> None:
+    clients = np.array([0, 1, 99, 2**40])
+    for seed in (0, 5, 2**63 - 1):
+        assert torch.equal(random.cohort_keys(seed, clients), random.keys(torch.tensor(seed), torch.from_numpy(clients)))

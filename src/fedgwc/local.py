@@ -166,17 +166,12 @@ def lone_grad(objective: Callable[[dict[str, Tensor]], Any], has_aux: bool = Tru
     return gradient
 
 
-def sgd_step(
-    model: FlatModel, local: LocalTraining, ragged: bool = True, own: bool = False, grad: Callable[..., Any] = grad
-) -> Step:
-    """One step for one client: (theta [D], velocity, anchor [D], x [B, ...], y [B], w [B]) -> (theta, velocity, loss).
+def gradient_of(
+    model: FlatModel, own: bool = False, grad: Callable[..., Any] = grad
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], tuple[list[Tensor], Tensor, Tensor]]:
+    """One client's (theta [D], x [B, ...], y [B], w [B]) -> (gradients in the order of theta, buffers after the pass, loss)."""
 
-    `w` holds the weight of each sample in the loss; if all are 0 the client is done and stays as it is (checked only where
-    clients are `ragged`).
-    `velocity` is [n_params] with local momentum and [0] without. `own` is for `FlatModel.tensors`; `grad` may be `lone_grad`.
-    """
-
-    def step(theta: Tensor, velocity: Tensor, anchor: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def gradient(theta: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         tensors = model.tensors(theta, own)
         params = {k: tensors[k] for k in model.param_names}
         buffers = {k: t for k, t in tensors.items() if k not in params}
@@ -186,8 +181,26 @@ def sgd_step(
             return loss, (loss, state)
 
         grads, (loss, state) = grad(objective, has_aux=True)(params)
+        return [grads[k] for k in model.param_names], state, loss
+
+    return gradient
+
+
+def sgd_step(
+    model: FlatModel, local: LocalTraining, ragged: bool = True, own: bool = False, grad: Callable[..., Any] = grad
+) -> Step:
+    """One step for one client: (theta [D], velocity, anchor [D], x [B, ...], y [B], w [B]) -> (theta, velocity, loss).
+
+    `w` holds the weight of each sample in the loss; if all are 0 the client is done and stays as it is (checked only where
+    clients are `ragged`).
+    `velocity` is [n_params] with local momentum and [0] without. `own` is for `FlatModel.tensors`; `grad` may be `lone_grad`.
+    """
+    gradient = gradient_of(model, own, grad)
+
+    def step(theta: Tensor, velocity: Tensor, anchor: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        grads, state, loss = gradient(theta, x, y, w)
         old = theta[: model.n_params]
-        g = torch.cat([grads[k].reshape(-1) for k in model.param_names])
+        g = torch.cat([piece.reshape(-1) for piece in grads])
         if local.weight_decay:
             g = torch.add(g, old, alpha=local.weight_decay)
         if local.prox:

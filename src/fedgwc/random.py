@@ -7,8 +7,14 @@ The mixing function is SplitMix64 (Steele, Lea and Flood, 2014) on int64 with wr
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Integers = TypeVar("Integers", Tensor, NDArray[np.int64])
 
 
 def _signed(x: int) -> int:
@@ -18,11 +24,11 @@ def _signed(x: int) -> int:
 _GOLDEN, _A, _B = _signed(0x9E3779B97F4A7C15), _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
 
 
-def _fold(z: Tensor, k: int) -> Tensor:
-    return z ^ ((z >> k) & ((1 << (64 - k)) - 1))  # torch shifts int64 arithmetically; the mask makes it logical
+def _fold(z: Integers, k: int) -> Integers:
+    return z ^ ((z >> k) & ((1 << (64 - k)) - 1))  # int64 is shifted arithmetically; the mask makes it logical
 
 
-def mix(z: Tensor) -> Tensor:
+def mix(z: Integers) -> Integers:
     """A bijection of int64 that looks random."""
     z = _fold(z + _GOLDEN, 30) * _A
     return _fold(_fold(z, 27) * _B, 31)
@@ -31,6 +37,11 @@ def mix(z: Tensor) -> Tensor:
 def keys(seed: Tensor, clients: Tensor) -> Tensor:
     """[n]: one key per client and round."""
     return mix(mix(seed) ^ clients)
+
+
+def cohort_keys(seed: int, clients: NDArray[np.int64]) -> Tensor:
+    """`keys` on the CPU; NumPy starts small operations several times faster than PyTorch."""
+    return torch.from_numpy(mix(mix(np.array([seed], np.int64)) ^ clients))
 
 
 def draw(key: Tensor, counter: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from fedgwc.data import Federation, Rows
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulate import Simulator
 from fedgwc.local import LocalTraining
-from fedgwc.models import cnn
+from fedgwc.models import cnn, lenet5
 from fedgwc.runner import run, run_together
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -42,18 +42,21 @@ NETS = {
     "strides and groups": lambda: nn.Sequential(
         nn.Conv2d(3, 6, 3, stride=2, groups=3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(96, 5)
     ),
+    "lenet5": lambda: lenet5((3, 20, 20), 5),
     "batch norm": lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(2592, 5)),
     "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(1200, 16), nn.ReLU(), nn.Linear(16, 5)),
 }
 
 
 @pytest.mark.parametrize("graphs", [True, False])
-@pytest.mark.parametrize("sizes", [[40] * 5, [40, 7, 25, 16, 3]], ids=["even", "uneven"])
+@pytest.mark.parametrize(
+    ("sizes", "batch"), [([40] * 5, 16), ([40, 7, 25, 16, 3], 16), ([40] * 5, 10)], ids=["even", "uneven", "odd batch"]
+)
 @pytest.mark.parametrize("name", NETS)
-def test_cuda_equals_the_plain_loop(name: str, sizes: list[int], graphs: bool) -> None:
+def test_cuda_equals_the_plain_loop(name: str, sizes: list[int], batch: int, graphs: bool) -> None:
     torch.manual_seed(0)
     federation, module = photographs(sizes), NETS[name]()
-    local = LocalTraining(epochs=1, batch=16, lr=0.05, weight_decay=1e-3, momentum=0.5)
+    local = LocalTraining(epochs=1, batch=batch, lr=0.05, weight_decay=1e-3, momentum=0.5, prox=0.1)
     plain = Simulator(federation, module, local, EngineSettings(device="cpu", how="one-by-one"))
     fast = Simulator(federation, module, local, EngineSettings(device="cuda", precision="float32", graphs=graphs))
     start, clients = plain.model.vector()[None], np.arange(5)

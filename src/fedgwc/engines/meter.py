@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ class Costs:
     evaluations: int = 0  # samples that clients scored because the algorithm asked (IFCA's choice of a model)
 
     def plus(self, **more: int) -> Costs:
-        return Costs(**{k: v + more.get(k, 0) for k, v in asdict(self).items()})
+        return Costs(**{k: v + more.get(k, 0) for k, v in vars(self).items()})
 
 
 @dataclass(frozen=True)

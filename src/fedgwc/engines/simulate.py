@@ -40,6 +40,7 @@ class Simulator:
         if self.settings.deterministic:
             require_determinism()
         self.model = FlatModel(module, DTYPES[self.settings.dtype], self.device)
+        self.model.module.train()
         self.traits: Traits = traits_of(module)
         self.how, self.threads, self.workers = choose(self.settings, self.traits, self.device)
         self.chunk = self.settings.chunk or most_stacked(self.model.size, self.device)
@@ -58,8 +59,7 @@ class Simulator:
     # Training
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
-        keys = random.keys(torch.tensor(seed), torch.from_numpy(np.array(clients, np.int64)))
-        return self.train_keyed(clients, models, which, keys)
+        return self.train_keyed(clients, models, which, random.cohort_keys(seed, np.array(clients, np.int64)))
 
     def train_keyed(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Updates:
         """Training whose random draws follow from `keys` [n] on the CPU, whatever a client's number is here."""
@@ -69,7 +69,8 @@ class Simulator:
     def _train(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Updates:
         models = models.to(self.device, self.model.dtype)
         ids, origin = torch.from_numpy(clients), torch.from_numpy(which)
-        self.model.module.train()
+        if not self.model.module.training:  # asked, because telling every layer takes as long as launching a round
+            self.model.module.train()
         parts = self._parts(clients)
         if len(parts) == 1:
             theta, losses, total = self._train_part(ids, keys, models, origin, self._bounds(clients))
@@ -111,7 +112,7 @@ class Simulator:
         """Some clients' whole local training: theta [m, D] and, on the CPU, losses [m, S] and sums of theta [m]."""
         if self.how == "stacked" and not (self.traits.batch_norm and bounds.width == 1):
             try:
-                return self._stacked(ids, keys, models[which.to(self.device)], bounds)
+                return self._stacked(ids, keys, models, which, bounds)
             except (RuntimeError, NotImplementedError, ValueError) as error:
                 if isinstance(error, torch.cuda.OutOfMemoryError):
                     raise

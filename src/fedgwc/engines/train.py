@@ -16,8 +16,9 @@ from fedgwc.engines.recorded import Recorded
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import StackedStep
+from fedgwc.engines.stacked_layers import fused
 from fedgwc.engines.workers import Job, Workers
-from fedgwc.local import FlatModel, LocalTraining, Step, sgd_step
+from fedgwc.local import FlatModel, LocalTraining, gradient_of, sgd_step
 
 log = logging.getLogger("fedgwc")
 FEW_STEPS = 16  # on a CPU, rounds of more steps are recorded step by step: the rest of the round no longer matters
@@ -41,13 +42,36 @@ def run_steps(
     """ids and keys [n], start [n, D] -> theta [n, D], losses [n, S], all on the device of the samples."""
     rows, batches = samples.cohort(local, ids, keys, (bounds.steps, bounds.epochs, bounds.longest))
     rows, weights = rows[:, :, : bounds.width], batches.weights[:, :, : bounds.width].to(start.dtype)
+    labels = samples.y[rows]
     theta, losses = start, []
     velocity = start.new_zeros(len(start), n_params if local.momentum else 0)
     for s in range(bounds.steps):
-        x, y = samples.inputs(rows[:, s], keys, s), samples.y[rows[:, s]]
-        theta, velocity, loss = step(theta, velocity, start, x, y, weights[:, s])
+        x = samples.inputs(rows[:, s], keys, s)
+        theta, velocity, loss = step(theta, velocity, start, x, labels[:, s], weights[:, s])
         losses.append(loss)
     return theta, torch.stack(losses, 1)
+
+
+def stacked_step(
+    model: FlatModel, local: LocalTraining, ragged: bool, precision: str, channels_last: bool
+) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    """`sgd_step` of many clients in kernels made for them."""
+    twin = FlatModel(fused(model.module, precision), model.dtype, model.device)
+    twin.module.train()
+    gradient = torch.func.vmap(stacked_conv.wrapped(gradient_of(twin), precision, channels_last), randomness="different")
+
+    def step(theta: Tensor, velocity: Tensor, anchor: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        from fedgwc.engines.triton_dense import descend
+
+        grads, state, loss = gradient(theta, x, y, w)
+        working = w.sum(1) > 0 if ragged else None
+        new, velocity = descend(theta, grads, velocity, anchor, working, local)
+        if state.shape[1]:
+            old = theta[:, model.n_params :]
+            new[:, model.n_params :] = state if working is None else torch.where(working[:, None], state, old)
+        return new, velocity, loss if working is None else torch.where(working, loss, torch.nan)
+
+    return step
 
 
 class Stacked:
@@ -63,23 +87,25 @@ class Stacked:
         self._captured = Captured() if cuda and settings.graphs else None
         # Images that are read from a disk are not tensor operations.
         self._recorded = None if cuda or not isinstance(samples.x, Tensor) else Recorded()
-        self._steps = {ragged: self._stack(sgd_step(model, local, ragged)) for ragged in (False, True)}
+        self._steps = {ragged: self._stack(ragged) for ragged in (False, True)}
 
-    def _stack(self, step: Step) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-        if self.model.device.type == "cpu":
-            return StackedStep(step)
-        # BatchNorm under vmap refuses images with the channels innermost.
-        order = not self.traits.batch_norm
-        single = stacked_conv.wrapped(step, self._precision, channels_last=order) if self._own_kernels else step
-        return torch.func.vmap(single, randomness="different")
+    def _stack(self, ragged: bool) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+        if self._own_kernels:
+            # BatchNorm under vmap refuses images with the channels innermost.
+            return stacked_step(self.model, self.local, ragged, self._precision, channels_last=not self.traits.batch_norm)
+        step = sgd_step(self.model, self.local, ragged)
+        return StackedStep(step) if self.model.device.type == "cpu" else torch.func.vmap(step, randomness="different")
 
-    def __call__(self, ids: Tensor, keys: Tensor, start: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
+        """ids, keys and which [n], models [M, D] -> theta [n, D] and, on the CPU, losses [n, S] and sums of theta [n]."""
+
         def program(who: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
             step = self._steps[bounds.ragged]
             theta, losses = run_steps(step, self.local, self.model.n_params, self.samples, who[0], who[1], start, bounds)
             return theta, torch.cat([losses, theta.sum(1, keepdim=True)], 1)  # all that the host reads, in one piece
 
-        inputs = (torch.stack([ids, keys]).to(self.model.device), start)
+        who = torch.stack([ids, keys, which]).to(self.model.device)  # in one piece: each way to a GPU takes its time
+        inputs = (who[:2], models[who[2]])
         with torch.no_grad():
             if self._captured is not None:
                 theta, report = self._captured((len(ids), bounds), program, *inputs)

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 Pair = tuple[int, int]
+MULTIPROCESSORS = 132  # of an H200; only speed depends on it
 
 
 @triton.jit
@@ -114,6 +115,38 @@ def _weight_gradient(
         tl.store(db + part * OC + o, sums, mask=o < OC)
 
 
+@triton.jit
+def _add_shares(
+    parts, sums, dw, db,
+    OC: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, SHARES: tl.constexpr, SUMS: tl.constexpr,
+    BT: tl.constexpr, BC: tl.constexpr, BS: tl.constexpr,
+):  # fmt: skip
+    """dw[n, o, c, tap] = sum over shares, always in the same order, of parts[n, share, o, tap, c]; db[n, o] likewise."""
+    client, o = tl.program_id(0).to(tl.int64) // OC, tl.program_id(0) % OC
+    tap = tl.arange(0, BT)[:, None]
+    c = tl.program_id(1) * BC + tl.arange(0, BC)[None, :]
+    mask = (tap < TAPS) & (c < C)
+    total = tl.zeros((BT, BC), tl.float32)
+    for share in range(SHARES):
+        total += tl.load(parts + ((client * SHARES + share) * OC + o) * (TAPS * C) + tap * C + c, mask=mask, other=0.0)
+    tl.store(dw + (client * OC + o) * (TAPS * C) + c * TAPS + tap, total.to(dw.dtype.element_ty), mask=mask)
+    if tl.program_id(1) == 0:
+        every = tl.arange(0, BS)
+        slope = tl.load(sums + (client * SUMS + every) * OC + o, mask=every < SUMS, other=0.0)
+        tl.store(db + client * OC + o, tl.sum(slope, 0).to(db.dtype.element_ty))
+
+
+@triton.jit
+def _turn(x, y, sxn, BATCH: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """y[n, e, b] = x[n, b, e]."""
+    client = tl.program_id(2).to(tl.int64)
+    e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    b = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = (b < BATCH)[:, None] & (e < SIZE)[None, :]
+    value = tl.load(x + client * sxn + b[:, None] * SIZE + e[None, :], mask=mask, other=0.0)
+    tl.store(y + client * (BATCH * SIZE) + e[None, :] * BATCH + b[:, None], value, mask=mask)
+
+
 def channels_last(x: Tensor) -> Tensor:
     """[n, B, C, H, W] with the channels innermost in memory, the rest in order; copies only where they are not."""
     inner = x.permute(0, 1, 3, 4, 2)
@@ -127,7 +160,7 @@ def convolve(x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, precision
     table = w.permute(0, 1, 3, 4, 2).contiguous()  # [n, O, kh, kw, C]: the patch innermost
     ho, wo = height + 2 * padding[0] - kernel[0] + 1, width + 2 * padding[1] - kernel[1] + 1
     y = torch.empty(n, batch, ho, wo, out, device=x.device, dtype=x.dtype).permute(0, 1, 4, 2, 3)
-    launch_convolve(x, table, bias, y, kernel, padding, precision, (128, _columns(out), 32), 4, 4)
+    launch_convolve(x, table, bias, y, kernel, padding, precision, (128, columns(out), 32), 4, 4)
     return y
 
 
@@ -142,29 +175,59 @@ def weight_gradient(x: Tensor, dy: Tensor, kernel: Pair, padding: Pair, precisio
     n, batch, channels = x.shape[:3]
     out, ho, wo = dy.shape[2:]
     # Turning the operands costs a copy, which few channels do not repay; half precision needs no turning.
-    inner = (channels >= 16 or _images_last(dy)) and x.dtype == torch.float32
-    tile = (128 if channels * kernel[0] * kernel[1] > 128 else 64, _columns(out), 64 if channels >= 16 else 32)
+    inner = _images_last(dy) or (channels >= 16 and x.dtype == torch.float32)
+    tile = (128 if channels * kernel[0] * kernel[1] > 128 else 64, columns(out), 64 if channels >= 16 else 32)
     tiles = triton.cdiv(kernel[0] * kernel[1] * channels, tile[0]) * triton.cdiv(out, tile[1])
-    # Long sums are cut into shares, enough to occupy the card, and added in a fixed order.
-    splits = max(1, min(triton.cdiv(132, tiles * n) if channels >= 16 else 32, triton.cdiv(batch * ho * wo, 8 * tile[2])))
+    splits = shares(tiles * n, triton.cdiv(batch * ho * wo, 8 * tile[2]))
     if inner:
         x, dy = images_last(x), images_last(dy)
     else:
         x, dy = channels_last(x), channels_last(dy)
     dw, db = launch_weight_gradient(x, dy, kernel, padding, precision, tile, 4, 4 if tile[2] == 64 else 3, splits, inner)
-    return dw.view(n, out, *kernel, channels).permute(0, 1, 4, 2, 3).to(x.dtype), db.to(x.dtype)
+    return add_shares(dw, db, x.dtype)
+
+
+def shares(blocks: int, most: int) -> int:
+    """Into how few shares to cut long sums, for all multiprocessors to have work to the end; added in a fixed order."""
+
+    def busy(share: int) -> float:
+        return blocks * share / (MULTIPROCESSORS * -(-blocks * share // MULTIPROCESSORS))
+
+    allowed = range(1, max(1, min(most, 32)) + 1)
+    return next((s for s in allowed if busy(s) > 0.95), max(allowed, key=busy))
+
+
+def add_shares(dw: Tensor, db: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Shares of dw [n, S, O, kh, kw, C] and of db [n, S', O] -> dw [n, O, C, kh, kw] and db [n, O]."""
+    n, many, out, high, wide, channels = dw.shape
+    total = torch.empty(n, out, channels, high, wide, device=dw.device, dtype=dtype)
+    slope = torch.empty(n, out, device=dw.device, dtype=dtype)
+    block = min(64, triton.next_power_of_2(channels))
+    _add_shares[(n * out, triton.cdiv(channels, block))](
+        dw, db, total, slope,
+        OC=out, C=channels, TAPS=high * wide, SHARES=many, SUMS=db.shape[1],
+        BT=triton.next_power_of_2(high * wide), BC=block, BS=triton.next_power_of_2(db.shape[1]),
+    )  # fmt: skip
+    return total, slope
 
 
 def images_last(x: Tensor) -> Tensor:
     """[n, B, C, H, W] with the images of a batch innermost in memory: [n, H, W, C, B] underneath."""
-    return x if _images_last(x) else x.permute(0, 3, 4, 2, 1).contiguous().permute(0, 4, 3, 1, 2)
+    if _images_last(x):
+        return x
+    x = channels_last(x)
+    n, batch, channels, height, width = x.shape
+    turned = torch.empty(n, height, width, channels, batch, device=x.device, dtype=x.dtype)
+    size = height * width * channels
+    _turn[(triton.cdiv(size, 64), triton.cdiv(batch, 64), n)](x, turned, x.stride(0), BATCH=batch, SIZE=size, BLOCK=64)
+    return turned.permute(0, 4, 3, 1, 2)
 
 
 def _images_last(x: Tensor) -> bool:
     return x.permute(0, 3, 4, 2, 1).is_contiguous()
 
 
-def _columns(out: int) -> int:
+def columns(out: int) -> int:
     return 64 if out >= 64 else max(16, triton.next_power_of_2(out))
 
 
@@ -189,11 +252,11 @@ def launch_weight_gradient(
     x: Tensor, dy: Tensor, kernel: Pair, padding: Pair,
     precision: str, tile: tuple[int, int, int], warps: int, stages: int, splits: int, inner: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """dw [n, O, kh * kw * C], db [n, O]; tile: patch entries, output channels and summed entries per block."""
+    """Shares of dw [n, S, O, kh, kw, C] and db [n, S, O]; tile: patch entries, output channels and summed entries per block."""
     n, batch, channels, height, width = x.shape
     out, ho, wo = dy.shape[2:]
     patch = kernel[0] * kernel[1] * channels
-    dw = torch.empty(n, splits, out, patch, device=x.device, dtype=torch.float32)
+    dw = torch.empty(n, splits, out, *kernel, channels, device=x.device, dtype=torch.float32)
     db = torch.empty(n, splits, out, device=x.device, dtype=torch.float32)
     grid = (triton.cdiv(patch, tile[0]), triton.cdiv(out, tile[1]), n * splits)
     _weight_gradient[grid](
@@ -202,4 +265,4 @@ def launch_weight_gradient(
         HO=ho, WO=wo, SPLITS=splits, PRECISION=precision, INNER=inner, BK=tile[0], BN=tile[1], BM=tile[2],
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    return (dw.sum(1), db.sum(1)) if splits > 1 else (dw[:, 0], db[:, 0])
+    return dw, db
