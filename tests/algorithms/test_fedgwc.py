@@ -241,7 +241,7 @@ def test_children_inherit_the_model_and_its_momentum():
     aggregator = Aggregator(momentum=0.5)
     _, states = grown(aggregator=aggregator)
     t = split_round(states)
-    whole = play(FedGWC(rate=0.5, beta=NEVER, aggregator=aggregator), Told(), t)[-1].clusters[0].server
+    whole = play(FedGWC(rate=0.5, when="visits", beta=NEVER, aggregator=aggregator), Told(), t)[-1].clusters[0].server
     assert len(states[t].clusters) > 1
     for child in states[t].clusters:
         assert torch.equal(child.server.theta, whole.theta)
@@ -356,7 +356,7 @@ def test_every_preset_runs(name, small):
 # Replays
 
 OWN = {
-    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0, "draws": 1}),
+    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0, "draws": 0}),
     "visits": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2}),
     "keep": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "after_split": "keep"}),
     "loss samples": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "loss_samples": 20}),

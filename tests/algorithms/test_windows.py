@@ -204,7 +204,7 @@ def test_newcomers_stand_in_the_middle():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"step": "constant"}, {"start": "1/K^2"}, {"after_split": "keep"}, {"contrast": -1.0}, {"agreement": 1.5}, {"draws": 0}],
+    [{"step": "constant"}, {"start": "1/K^2"}, {"after_split": "keep"}, {"contrast": -2.0}, {"agreement": 1.5}, {"draws": -1}],
     ids=str,
 )
 def test_what_windows_cannot_do_is_refused(settings):

@@ -87,9 +87,9 @@ class FedGWC:
                 f"when=windows compares plain means over windows: it needs step 1/n, start zero and after_split reset, "
                 f"got {self.step}, {self.start} and {self.after_split}"
             )
-        if not (self.contrast >= 0 and self.agreement <= 1 and self.directions >= 1 and self.draws >= 1):
+        if not (self.contrast >= -1 and self.agreement <= 1 and self.directions >= 1 and self.draws >= 0):
             raise InputError(
-                f"contrast must be >= 0, agreement at most 1, directions and draws >= 1, "
+                f"contrast must be >= -1, agreement at most 1, directions >= 1 and draws >= 0, "
                 f"got {self.contrast}, {self.agreement}, {self.directions} and {self.draws}"
             )
         if self.n_max < 2 or self.min_size < 1 or self.visits < 1 or self.loss_samples < 0:
