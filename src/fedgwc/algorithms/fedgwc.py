@@ -20,7 +20,7 @@ from torch import Tensor
 from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, copied
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
-from fedgwc.cuts import best_cut, clearer_than_chance
+from fedgwc.cuts import Cut, best_cut
 from fedgwc.errors import InputError
 from fedgwc.interactions import (
     LARGE,
@@ -60,7 +60,6 @@ class FedGWC:
     contrast: float = 2.0  # how much more clients must differ than a client's own batches
     agreement: float = 0.9  # adjusted Rand index between the cuts at the ends of two windows
     directions: int = 3  # leading axes of the clients' cloud in whose span it may be cut
-    draws: int = 99  # clouds without groups, all of which a cut must beat
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
     mse_average: bool = False  # an exponential average of that over rounds
@@ -87,10 +86,10 @@ class FedGWC:
                 f"when=windows compares plain means over windows: it needs step 1/n, start zero and after_split reset, "
                 f"got {self.step}, {self.start} and {self.after_split}"
             )
-        if not (self.contrast >= -1 and self.agreement <= 1 and self.directions >= 1 and self.draws >= 0):
+        if not (self.contrast >= -1 and self.agreement <= 1 and self.directions >= 1):
             raise InputError(
-                f"contrast must be >= -1, agreement at most 1, directions >= 1 and draws >= 0, "
-                f"got {self.contrast}, {self.agreement}, {self.directions} and {self.draws}"
+                f"contrast must be >= -1, agreement at most 1 and directions >= 1, "
+                f"got {self.contrast}, {self.agreement} and {self.directions}"
             )
         if self.n_max < 2 or self.min_size < 1 or self.visits < 1 or self.loss_samples < 0:
             raise InputError(
@@ -235,23 +234,24 @@ class FedGWC:
         return tried, labels, scores
 
     def _end_of_window(self, cluster: Cluster) -> tuple[Cluster, Ids | None, dict[int, float]]:
-        """Divide where the last window would have, if clients differ enough and a cloud without groups divides less clearly."""
+        """Divide where the last window would have, if clients differ enough."""
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
         views = (cluster.sides, cluster.spreads) if told else (cluster.P,)
         news = [perception_distances(v, cluster.visits) for v in views if v is not None]
         distances = np.add.reduce([*news, *([] if cluster.distances is None else [cluster.distances])])
-        points = coordinates(distances, self.directions)
-        cut = best_cut(points, self.min_size)
+        cut = self._cut(distances)
         labels, scores = (None, {}) if cut is None else (cut.labels, {2: cut.score})
-        tried = replace(cluster, attempts=cluster.attempts + (cluster.cut is not None), distances=distances, cut=labels)
         believed = (
             cut is not None
             and cluster.cut is not None
             and cluster.contrast >= self.contrast
             and _agree(cluster.cut, cut.labels) >= self.agreement
-            and clearer_than_chance(cut.score, points.shape, self.min_size, self.draws)
         )
+        tried = replace(cluster, attempts=cluster.attempts + (cluster.cut is not None), distances=distances, cut=labels)
         return (tried, labels, scores) if believed else (self._next_window(tried), None, scores)
+
+    def _cut(self, distances: Floats) -> Cut | None:
+        return best_cut(coordinates(distances, self.directions), self.min_size)
 
     def affinity(self, P: Floats, distances: Floats | None = None) -> Floats:
         """W [K, K] as this algorithm's settings make it."""
@@ -295,7 +295,9 @@ class FedGWC:
             child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores)
             pairs = np.ix_(at, at)
             if cluster.distances is not None:
-                child = replace(child, distances=cluster.distances[pairs])
+                known = cluster.distances[pairs]
+                cut = self._cut(known)
+                child = replace(child, distances=known, cut=None if cut is None else cut.labels)
             if self.after_split == "keep":
                 visits = cluster.visits[pairs]
                 ripe = _off_diagonal_sum(visits >= self._visits_wanted(0))

@@ -94,7 +94,6 @@ ADDED: dict[str, dict[str, Any]] = {
         "algorithm.contrast": 2.0,
         "algorithm.agreement": 0.9,
         "algorithm.directions": 3,
-        "algorithm.draws": 99,
     },
 }
 
