@@ -17,7 +17,7 @@ from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import StackedStep
 from fedgwc.engines.workers import Job, Workers
-from fedgwc.local import FlatModel, LocalTraining, Step, sgd_step
+from fedgwc.local import FlatModel, LocalTraining, Step, lone_grad, sgd_step
 
 log = logging.getLogger("fedgwc")
 FEW_STEPS = 16  # on a CPU, rounds of more steps are recorded step by step: the rest of the round no longer matters
@@ -97,7 +97,7 @@ class OneByOne:
 
     def __init__(self, model: FlatModel, local: LocalTraining, samples: Samples, traits: Traits, workers: int) -> None:
         self.model, self.local, self.samples, self.traits = model, local, samples, traits
-        self._step = sgd_step(model, local, ragged=False, own=model.device.type == "cuda")
+        self._step = sgd_step(model, local, ragged=False, own=model.device.type == "cuda", grad=lone_grad)
         # On a CPU, convolutions and pooling are faster with the channels innermost.
         self._channels_last = traits.convolutional and model.device.type == "cpu"
         self._workers = Workers(workers, self._single, model) if workers else None
