@@ -40,12 +40,13 @@ def run_steps(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """ids and keys [n], start [n, D] -> theta [n, D], losses [n, S], all on the device of the samples."""
     rows, batches = samples.cohort(local, ids, keys, (bounds.steps, bounds.epochs, bounds.longest))
-    rows, weights = rows[:, :, : bounds.width], batches.weights[:, :, : bounds.width].to(start.dtype)
+    rows = rows[:, :, : bounds.width].transpose(0, 1).contiguous()  # [S, n, B]
+    weights = batches.weights[:, :, : bounds.width].to(start.dtype).unbind(1)
+    labels = samples.labels(rows).unbind()
     theta, losses = start, []
     velocity = start.new_zeros(len(start), n_params if local.momentum else 0)
-    for s in range(bounds.steps):
-        x, y = samples.inputs(rows[:, s], keys, s), samples.y[rows[:, s]]
-        theta, velocity, loss = step(theta, velocity, start, x, y, weights[:, s])
+    for s, at in enumerate(rows.unbind()):
+        theta, velocity, loss = step(theta, velocity, start, samples.inputs(at, keys, s), labels[s], weights[s])
         losses.append(loss)
     return theta, torch.stack(losses, 1)
 
