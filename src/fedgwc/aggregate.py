@@ -6,7 +6,7 @@ FedAvg, FairAvg and FedAvgM are settings of one step, and so are the means that 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -60,11 +60,11 @@ class Aggregator:
         if not len(updates):
             return server
         new = self._moved(server, self._combined(server, updates), updates.n_params)
-        return new if bool(torch.isfinite(new.theta.sum())) else server
+        return new if math.isfinite(new.theta.sum()) else server
 
     def _moved(self, server: Server, target: Tensor, n_params: int | None) -> Server:
         if self.momentum == 0 and self.lr == 1:
-            return replace(server, theta=target)
+            return Server(target, server.velocity)
         split = target.numel() if n_params is None else n_params
         old = server.theta[:split]
         velocity = target[:split] - old
@@ -88,8 +88,7 @@ class Aggregator:
 
     def _weights(self, updates: Updates) -> Tensor:
         """[n], summing to 1."""
-        sizes = updates.sizes.to(torch.float64)
-        w = sizes if self.weights == "samples" else torch.ones_like(sizes)
+        w = updates.sizes.double() if self.weights == "samples" else torch.ones(len(updates), dtype=torch.float64)
         return (w / w.sum()).to(updates.models)
 
 

@@ -2,7 +2,7 @@
 
 Clients may well differ most by something that has no groups. Along most lines a cut then goes through a continuum; where
 there are groups, some line shows them apart. Davies-Bouldin measures this on a line: the mean distances to the two groups'
-centres, added, over the distance between the centres. The halves of a normal distribution score 0.61; two groups far apart near 0.
+centres, added, over the distance between them. The halves of a normal distribution score 0.61, two groups far apart near 0.
 """
 
 from __future__ import annotations

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.func import functional_call, grad
 
 from fedgwc import random
 from fedgwc.errors import InputError
+from fedgwc.loss import weighted_cross_entropy
 
 Step = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
@@ -103,7 +103,7 @@ class FlatModel:
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> None:
-        self.module = copy.deepcopy(module).to(device=device, dtype=dtype).requires_grad_(False)
+        self.module = copy.deepcopy(module).to(device=device, dtype=dtype).requires_grad_(False).train()
         params, buffers = dict(self.module.named_parameters()), dict(self.module.named_buffers())
         floats = {k: b for k, b in buffers.items() if b.is_floating_point()}
         self.integers = {k: b for k, b in buffers.items() if not b.is_floating_point()}
@@ -145,7 +145,7 @@ class FlatModel:
         # BatchNorm writes its buffers in place; clones keep this function pure.
         state = {k: b.clone() for k, b in {**buffers, **self.integers}.items()}
         out: Tensor = functional_call(self.module, {**params, **state}, (x,))
-        loss = (F.cross_entropy(out, y, reduction="none") * w).sum()
+        loss = weighted_cross_entropy(out, y, w)
         flat = [state[k].reshape(-1) for k in buffers]
         return loss, torch.cat(flat) if flat else loss.new_empty(0)
 

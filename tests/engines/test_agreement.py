@@ -81,7 +81,9 @@ def test_a_recorded_round_serves_other_cohorts(small, monkeypatch) -> None:
     start, zeros = stacked.model.vector()[None], np.zeros(5, np.int64)
     for seed in range(6):
         clients = np.random.default_rng(seed).choice(20, 5, replace=False)
-        assert_same(stacked.train(clients, start, zeros, seed), single.train(clients, start, zeros, seed))
+        updates = stacked.train(clients, start, zeros, seed)
+        assert_same(updates, single.train(clients, start, zeros, seed))
+        assert not updates.models.is_inference()  # anybody may write on them
     assert "program" in traced.names
     assert len(traced.names) <= 4  # the step, and the round in at most three shapes
 

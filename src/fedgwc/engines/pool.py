@@ -103,7 +103,7 @@ class Member:
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
         ids = np.array(clients, np.int64)
-        keys = random.cohort_keys(seed, ids)
+        keys = random.keys(seed, ids)
         engine = self.pool.engine
         return self.pool.train(self.number, _Request(ids, models.to(engine.device, engine.model.dtype), np.asarray(which), keys))
 

@@ -36,7 +36,9 @@ class Recorded:
             if len(self._recordings) > self._most:
                 self._recordings.popitem(last=False)
         self._recordings.move_to_end(key)
-        return recording(*inputs)
+        with torch.inference_mode():  # a sixth of a small round is autograd looking whether it is wanted
+            outputs = recording(*inputs)
+        return tuple(t.clone() for t in outputs)  # ordinary tensors
 
 
 def replayable(program: Callable[..., Any], inputs: tuple[Tensor, ...]) -> Callable[..., Any]:

@@ -27,11 +27,17 @@ class Samples:
         images = isinstance(self.x, Tensor) and self.x.ndim == 4
         self._one_pass = images and device.type == "cuda" and dtype == torch.float32 and stacked_conv.available()
         self.plain = not self.shift.any() and bool((self.scale == 1).all())
+        self.even = bool((self.sizes == self.sizes[0]).all())
 
     def cohort(self, local: LocalTraining, ids: Tensor, keys: Tensor, bounds: tuple[int, int, int]) -> tuple[Tensor, Minibatches]:
         """Row numbers [n, S, B] of every step, and the minibatches they come from."""
-        batches = minibatches(local, self.sizes[ids], keys, bounds)
-        return self.flat[self.offsets[ids][:, None, None] + batches.places], batches
+        # Sizes that do not depend on `ids` are constants to a recorder, and so is what follows from them.
+        sizes = self.sizes[:1].expand(len(ids)) if self.even else self.sizes[ids]
+        batches = minibatches(local, sizes, keys, bounds)
+        return _rows(self.flat, self.offsets.index_select(0, ids).view(-1, 1, 1) + batches.places), batches
+
+    def labels(self, rows: Tensor) -> Tensor:
+        return _rows(self.y, rows)
 
     def inputs(self, rows: Tensor, keys: Tensor | None = None, step: int = 0) -> Tensor:
         """x at `rows`, scaled, normalised, and augmented where `keys` [n] name the clients of rows [n, B]."""
@@ -40,7 +46,8 @@ class Samples:
 
             assert isinstance(self.x, Tensor)  # noqa: S101 (for the type checker)
             return prepare(self.x, rows, keys, step, self.shift.flatten(), self.scale.flatten(), PADDING, self.augment)
-        x = self.x[rows].to(self.dtype)
+        x = _rows(self.x, rows) if isinstance(self.x, Tensor) else self.x[rows]
+        x = x if x.dtype == self.dtype else x.to(self.dtype)  # a recorder would keep the conversion
         if not self.plain:
             x = (x - self.shift) / self.scale
         if keys is not None and self.augment:
@@ -50,6 +57,11 @@ class Samples:
     def evaluation_batch(self) -> int:
         """Samples scored at once: enough to keep the device busy, few enough for their activations to fit."""
         return max(32, (2**23 if self.y.is_cuda else 2**20) // math.prod(self.x.shape[1:]))
+
+
+def _rows(t: Tensor, at: Tensor) -> Tensor:
+    """t[at], in a third of the time: an index may be anything, a selection copies whole rows."""
+    return t.index_select(0, at.reshape(-1)).view(*map(int, at.shape), *t.shape[1:])  # int: under a recorder they are tensors
 
 
 def _normalisation(f: Federation, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

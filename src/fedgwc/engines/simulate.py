@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -59,7 +60,7 @@ class Simulator:
     # Training
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
-        return self.train_keyed(clients, models, which, random.cohort_keys(seed, np.array(clients, np.int64)))
+        return self.train_keyed(clients, models, which, random.keys(seed, np.asarray(clients, np.int64)))
 
     def train_keyed(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Updates:
         """Training whose random draws follow from `keys` [n] on the CPU, whatever a client's number is here."""
@@ -82,26 +83,30 @@ class Simulator:
                 done = self._train_part(ids[part], keys[part], models, origin[part], bounds)
                 theta[part.to(self.device)], losses[part, : bounds.steps], total[part] = done
         ok = self._healthy(total, losses, self._steps[clients])
-        return Updates(clients, theta, losses, self.sizes[ids], self.model.n_params).rows(ok)
+        updates = Updates(clients, theta, losses, self.sizes.index_select(0, ids), self.model.n_params)
+        return updates if len(ok) == len(clients) else updates.rows(ok)
 
     def _parts(self, clients: Ids) -> list[Ids]:
         """Rows that run together."""
         rows = np.arange(len(clients))
         if self.how != "stacked":
             return [rows] if len(rows) else []
-        # Padding must not enter BatchNorm's statistics: only clients with equally large batches are stacked.
-        widths = self._widths[clients] if self.traits.batch_norm else np.zeros_like(rows)
-        alike = [rows[widths == width] for width in np.unique(widths)]
+        alike = [rows]
+        if self.traits.batch_norm:  # padding must not enter its statistics: only clients with equally large batches are stacked
+            widths = self._widths[clients]
+            alike = [rows[widths == width] for width in np.unique(widths)]
         return [part[i : i + self.chunk] for part in alike for i in range(0, len(part), self.chunk)]
 
     def _bounds(self, clients: Ids) -> Bounds:
         """Programs are recorded by shape, so shapes are rounded up: a few of them serve all cohorts."""
+        if self.samples.even:
+            return self._bounds_of_all
         exact, most = self._exact_bounds(clients), self._bounds_of_all
         epochs, longest = (1 << (n - 1).bit_length() for n in (exact.epochs, exact.longest))
         return replace(exact, epochs=min(epochs, most.epochs), longest=min(longest, most.longest), ragged=most.ragged)
 
     def _exact_bounds(self, clients: Ids) -> Bounds:
-        sizes, widths, steps = self.federation.train.sizes[clients], self._widths[clients], self._steps[clients]
+        sizes, widths, steps = self.sizes.numpy()[clients], self._widths[clients], self._steps[clients]
         n_steps, width = int(steps.max()), int(widths.max())
         even = widths.min() == width and steps.min() == n_steps
         return Bounds(n_steps, -(-n_steps // int((sizes // widths).min())), int(sizes.max()), width, not even)
@@ -126,6 +131,8 @@ class Simulator:
 
         `total` is the sum of a model's entries: it is finite only if all of them are.
         """
+        if math.isfinite(total.sum() + losses.sum()):  # nearly always, and then there is nothing to look for
+            return np.arange(len(total))
         missing = np.arange(losses.shape[1]) >= steps[:, None]
         ok = np.isfinite(total.numpy()) & (np.isfinite(losses.numpy()) | missing).all(1)
         return np.flatnonzero(ok)

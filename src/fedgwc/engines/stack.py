@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import get_decompositions
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -17,8 +16,8 @@ from fedgwc.local import Step
 
 MOST_SHAPES = 64  # programs kept; cohorts come in few shapes, so this only bounds a pathological run
 ATEN = torch.ops.aten
-# Over the few classes of a small model, the parts of a softmax are faster than the whole.
-IN_PARTS: Any = get_decompositions([ATEN._log_softmax, ATEN._log_softmax_backward_data])
+# A slice that leaves nothing out keeps the order too: nobody's step is negative.
+SAME_IF_SHAPED_ALIKE = (ATEN.view.default, ATEN._unsafe_view.default, ATEN.expand.default, ATEN.slice.Tensor)
 
 
 class StackedStep:
@@ -45,15 +44,15 @@ class StackedStep:
 
     def _record(self, args: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
         # Copies: in the first step theta and the anchor are one tensor, and the recorder would take them for one input.
-        graph = make_fx(self._vmapped, decomposition_table=IN_PARTS)(*(a.clone() for a in args))
+        graph = make_fx(self._vmapped)(*(a.clone() for a in args))
         _remove_idle_operations(graph)
         return replayable(lambda *a: graph(*a), args)  # a function, because a module could not be called in another recording
 
 
 def _remove_idle_operations(graph: GraphModule) -> None:
-    """vmap leaves many operations that change nothing: a view in the shape that was, a transpose and back."""
+    """vmap and grad leave many operations that change nothing: a view in the shape that was, a transpose and back, times 1."""
     for node in graph.graph.nodes:
-        if node.target in (ATEN.view.default, ATEN._unsafe_view.default, ATEN.expand.default):
+        if node.target in SAME_IF_SHAPED_ALIKE or (node.target == ATEN.mul.Tensor and _is_one(node.args[1])):
             before = node.args[0]
             if getattr(before.meta.get("val"), "shape", None) == node.meta["val"].shape:
                 node.replace_all_uses_with(before)
@@ -63,3 +62,10 @@ def _remove_idle_operations(graph: GraphModule) -> None:
                 node.replace_all_uses_with(before.args[0])
     graph.graph.eliminate_dead_code()
     graph.recompile()
+
+
+def _is_one(node: Any) -> bool:
+    """Ones in any shape, such as the slope of a loss with respect to itself."""
+    while getattr(node, "target", None) in (ATEN.view.default, ATEN.expand.default, ATEN.unsqueeze.default):
+        node = node.args[0]
+    return getattr(node, "target", None) == ATEN.ones_like.default

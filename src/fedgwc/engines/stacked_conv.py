@@ -16,6 +16,7 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 from torch.overrides import TorchFunctionMode
 
 from fedgwc.engines.stacked_layers import cross_entropy
+from fedgwc.loss import weighted_cross_entropy
 
 Pair = tuple[int, int]
 
@@ -56,8 +57,9 @@ class StackedConvolutions(TorchFunctionMode):
             return y
         if getattr(func, "__name__", "") in ("max_pool2d", "_max_pool2d") and _is_square_pool(*args, **kwargs):
             return _Pool.apply(args[0], args[0] is self._first and self.precision != "bf16")[0]
-        if func is F.cross_entropy and _is_of_classes(*args, **kwargs):
-            return cross_entropy(*args[:2])
+        if func is weighted_cross_entropy:
+            out, y, w = args
+            return (cross_entropy(out, y) * w).sum()
         return func(*args, **kwargs)
 
     def _convolution(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *rest: Any, padding: Any = None, **_: Any) -> Any:
@@ -95,21 +97,6 @@ def _is_square_pool(
     """2x2 squares side by side, the pooling of nearly every small network."""
     sides = (_pair(kernel_size), _pair(stride or kernel_size), _pair(padding), _pair(dilation))
     return x.ndim == 4 and sides == ((2, 2), (2, 2), (0, 0), (1, 1)) and not ceil_mode and not return_indices
-
-
-def _is_of_classes(
-    logits: Tensor,
-    labels: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> bool:
-    """One label per row, one loss per row, nothing else."""
-    plain = weight is None and size_average is None and reduce is None and label_smoothing == 0
-    return plain and reduction == "none" and logits.ndim == 2 and labels.ndim == 1
 
 
 def _pair(value: int | Pair) -> Pair:

@@ -18,7 +18,7 @@ from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import StackedStep
 from fedgwc.engines.stacked_layers import fused
 from fedgwc.engines.workers import Job, Workers
-from fedgwc.local import FlatModel, LocalTraining, gradient_of, sgd_step
+from fedgwc.local import FlatModel, LocalTraining, gradient_of, lone_grad, sgd_step
 
 log = logging.getLogger("fedgwc")
 FEW_STEPS = 16  # on a CPU, rounds of more steps are recorded step by step: the rest of the round no longer matters
@@ -41,13 +41,13 @@ def run_steps(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """ids and keys [n], start [n, D] -> theta [n, D], losses [n, S], all on the device of the samples."""
     rows, batches = samples.cohort(local, ids, keys, (bounds.steps, bounds.epochs, bounds.longest))
-    rows, weights = rows[:, :, : bounds.width], batches.weights[:, :, : bounds.width].to(start.dtype)
-    labels = samples.y[rows]
+    rows = rows[:, :, : bounds.width].transpose(0, 1).contiguous()  # [S, n, B]
+    weights = batches.weights[:, :, : bounds.width].to(start.dtype).unbind(1)
+    labels = samples.labels(rows).unbind()
     theta, losses = start, []
     velocity = start.new_zeros(len(start), n_params if local.momentum else 0)
-    for s in range(bounds.steps):
-        x = samples.inputs(rows[:, s], keys, s)
-        theta, velocity, loss = step(theta, velocity, start, x, labels[:, s], weights[:, s])
+    for s, at in enumerate(rows.unbind()):
+        theta, velocity, loss = step(theta, velocity, start, samples.inputs(at, keys, s), labels[s], weights[s])
         losses.append(loss)
     return theta, torch.stack(losses, 1)
 
@@ -105,7 +105,7 @@ class Stacked:
             return theta, torch.cat([losses, theta.sum(1, keepdim=True)], 1)  # all that the host reads, in one piece
 
         who = torch.stack([ids, keys, which]).to(self.model.device)  # in one piece: each way to a GPU takes its time
-        inputs = (who[:2], models[who[2]])
+        inputs = (who[:2], models.index_select(0, who[2]))
         with torch.no_grad():
             if self._captured is not None:
                 theta, report = self._captured((len(ids), bounds), program, *inputs)
@@ -123,7 +123,7 @@ class OneByOne:
 
     def __init__(self, model: FlatModel, local: LocalTraining, samples: Samples, traits: Traits, workers: int) -> None:
         self.model, self.local, self.samples, self.traits = model, local, samples, traits
-        self._step = sgd_step(model, local, ragged=False, own=model.device.type == "cuda")
+        self._step = sgd_step(model, local, ragged=False, own=model.device.type == "cuda", grad=lone_grad)
         # On a CPU, convolutions and pooling are faster with the channels innermost.
         self._channels_last = traits.convolutional and model.device.type == "cpu"
         self._workers = Workers(workers, self._single, model) if workers else None

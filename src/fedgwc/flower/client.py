@@ -144,7 +144,7 @@ def trained(me: Served, content: RecordDict) -> RecordDict:
 def train_one(engine: Simulator, client: int, number: int, start: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """One client's model [D] and losses [S]. Its minibatches follow from (seed, number), wherever its data lie."""
     samples, local, device = engine.samples, engine.local, engine.device
-    keys = random.keys(torch.tensor(seed, device=device), torch.tensor([number], device=device))
+    keys = random.keys(seed, np.array([number])).to(device)
     batches = minibatches(local, samples.sizes[client : client + 1], keys)
     rows = samples.flat[samples.offsets[client] + batches.places]  # [1, S, B]
     step, theta, losses = sgd_step(engine.model, local, ragged=False, grad=lone_grad), start, []
