@@ -1,4 +1,4 @@
-"""The default's way to split: a cut that two windows of rounds agree on, clearer than chance, among clients who differ enough."""
+"""The default's way to split: a cut that two windows of rounds agree on, among clients who differ enough."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fedgwc.core import Rng, Updates
 from fedgwc.errors import InputError
 from fedgwc.flower.growing import grow
 from fedgwc.interactions import perception_distances
+from fedgwc.metrics import adjusted_rand_index
 from fedgwc.readings import gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
 from fedgwc.runner import rounds
 
@@ -46,6 +47,10 @@ def levels(apart, spread=0.0):
     return lambda t: 1 + apart * GROUP + own
 
 
+def first_division(states):
+    return next(s.splits[0].labels.tolist() for s in states if s.splits)
+
+
 def test_two_windows_that_agree_split():
     """Windows of 10 rounds with everybody there: the second one ends in round 20."""
     algorithm, states = play(Spoken(levels(apart=1.0)), 25)
@@ -65,8 +70,8 @@ def test_clients_that_differ_no_more_than_their_batches_stay_together():
     # groups a tenth of a batch's noise apart are found by counting long enough, and are not worth a split
     _, states = play(Spoken(levels(apart=0.03)), 300)
     assert states[-1].splits == ()
-    algorithm, states = play(Spoken(levels(apart=0.03)), 300, contrast=0.0)
-    assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()  # what the contrast prevents
+    _, states = play(Spoken(levels(apart=0.03)), 300, contrast=0.0)
+    assert states[-1].splits  # what the contrast prevents
 
 
 def test_windows_that_disagree_do_not_split():
@@ -89,14 +94,14 @@ def test_a_harder_and_an_easier_half_need_the_sides():
     half = lambda t: 1 + np.repeat([0.0, 1.0], 15)  # noqa: E731
     algorithm, states = play(Spoken(half), 40)
     assert algorithm.clustering(states[-1]).labels.tolist() == [0] * 15 + [1] * 15
-    _, blind = play(Spoken(half), 40, sides=False)
-    assert blind[-1].splits == ()
+    algorithm, blind = play(Spoken(half), 40, sides=False)
+    assert abs(adjusted_rand_index(half(0), algorithm.clustering(blind[-1]).labels)) < 0.2
 
 
 def test_steady_and_restless_clients_need_the_spreads():
     """Losses of the same mean, batches that vary more in one group. That is no contrast, so it takes one of 0."""
-    algorithm, states = play(Spoken(levels(0.0), noise=np.where(GROUP, 0.3, 0.1)), 60, contrast=0.0)
-    assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()
+    _, states = play(Spoken(levels(0.0), noise=np.where(GROUP, 0.3, 0.1)), 60, contrast=0.0)
+    assert first_division(states) == GROUP.tolist()
 
 
 def test_differences_that_pass_are_remembered():
