@@ -84,6 +84,7 @@ def test_coordinates_are_the_axes_of_the_points():
         np.abs(coordinates(squared + 0.5 * (1 - np.eye(50)), 2)), np.abs(found), atol=1e-9
     )  # noise adds alike
     assert coordinates(np.zeros((5, 5)), 3).shape == (5, 0)
+    assert coordinates(np.zeros((1, 1)), 3).shape == (1, 0)
 
 
 def test_many_clients_have_the_same_coordinates():

@@ -32,8 +32,7 @@ def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alph
     if new.ndim != 1:
         raise InputError(f"gamma must be a vector, one weight per client, got shape {new.shape}")
     ids, omega = _cohort(cohort, rewards, len(new))
-    a = _alpha(alpha, (len(ids),))
-    new[ids] = (1 - a) * new[ids] + a * omega
+    move(new, ids, omega, _alpha(alpha, (len(ids),)))
     return new
 
 
@@ -74,13 +73,16 @@ def update_interactions(
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"P must be square, one row and column per client, got shape {matrix.shape}")
     ids, omega = _cohort(cohort, rewards, len(matrix))
-    a = _alpha(alpha, (len(ids), len(ids)))
-    pairs = np.ix_(ids, ids)
-    matrix[pairs] = (1 - a) * matrix[pairs] + a * omega[:, None]
+    move(matrix, np.ix_(ids, ids), omega[:, None], _alpha(alpha, (len(ids), len(ids))))
     if out is not None and out is not matrix:
         out[...] = matrix
         return out
     return matrix
+
+
+def move(means: NDArray[Any], at: Any, values: Floats, alpha: Floats) -> None:
+    """Running means, in place: those `at` move towards `values` by `alpha`."""
+    means[at] = (1 - alpha) * means[at] + alpha * values
 
 
 def _cohort(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:

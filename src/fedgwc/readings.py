@@ -5,11 +5,13 @@ n clients in a cohort, S local steps; pure functions on float64 arrays. Equation
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from fedgwc.core import Floats, Ids
+from fedgwc.core import Floats
 from fedgwc.errors import InputError
 
 HUGE = 1e100  # losses beyond are taken for this, so that their squares are numbers
@@ -35,12 +37,7 @@ def gaussian_rewards(
     >>> gaussian_rewards([[1.0], [2.0], [3.0]]).round(4).tolist()
     [0.6065, 1.0, 0.6065]
     """
-    x, mean, variance = _cohort_statistics(losses, sizes)
-    if samples:
-        drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, len(mean)))
-        mean, variance = drawn.mean(0), drawn.var(0)
-    omega = rewards_around(x, mean, variance)
-    return omega / omega.sum() if normalise else omega
+    return Readings(losses, sizes).rewards(normalise, samples, rng)
 
 
 def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floats:
@@ -52,12 +49,7 @@ def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floa
     >>> gaussian_sides([[1.0], [2.0], [3.0]]).round(4).tolist()
     [0.1587, 0.5, 0.8413]
     """
-    x, mean, variance = _cohort_statistics(losses, sizes)
-    flat = variance <= 0
-    z = np.where(flat, 0.0, (x - mean) / np.sqrt(np.where(flat, 1.0, variance)))
-    made = np.isfinite(x)
-    side: Floats = np.where(made, ndtr(z), 0.0).sum(1) / made.sum(1)
-    return side
+    return Readings(losses, sizes).sides()
 
 
 def gaussian_spreads(losses: ArrayLike) -> Floats:
@@ -70,17 +62,7 @@ def gaussian_spreads(losses: ArrayLike) -> Floats:
     >>> gaussian_spreads([[1, -1], [-1, 1], [10, -10], [-10, 10], [100, -100], [-100, 100]]).round(2).tolist()
     [0.13, 0.13, 0.5, 0.5, 0.87, 0.87]
     """
-    x = _of_three(losses)
-    _, steps, squares = _apart(x)
-    variance = squares / np.maximum(steps - 1, 1)
-    known = variance > (1e-12 * np.nanmax(np.abs(x))) ** 2
-    spread = np.full(len(x), 0.5)
-    if known.sum() >= 3:
-        log = np.log(variance[known])
-        deviation = log.std(ddof=1)
-        if deviation > 1e-9:
-            spread[known] = ndtr((log - log.mean()) / deviation)
-    return spread
+    return Readings(losses).spreads()
 
 
 def loss_variances(losses: ArrayLike) -> tuple[float, float]:
@@ -96,38 +78,62 @@ def loss_variances(losses: ArrayLike) -> tuple[float, float]:
     >>> loss_variances([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
     (2.0, 0.0)
     """
-    own, steps, squares = _apart(_of_three(losses))
-    n = len(own)
-    between = float((steps * own**2).sum() / (n - 1))
-    freedom = (steps - 1).sum() * (n - 1) / n
-    within = float(squares.sum() / freedom) if freedom > 0 else 0.0
-    return between, within
+    return Readings(losses).variances()
 
 
-def _apart(x: Floats) -> tuple[Floats, Ids, Floats]:
-    """Losses [n, S] less each step's mean: every client's own mean, its number of steps, and squares around that mean, summed."""
-    made = np.isfinite(x)
-    r = np.where(made, x - np.nanmean(x, 0), 0.0)
-    steps = made.sum(1)
-    own = r.sum(1) / steps
-    return own, steps, (np.where(made, r - own[:, None], 0.0) ** 2).sum(1)
+class Readings:
+    """All of these of one cohort: what they share is computed once."""
 
+    def __init__(self, losses: ArrayLike, sizes: ArrayLike | None = None) -> None:
+        given = np.asarray(losses)
+        rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
+        self.x = _losses(given)  # [n, S], the steps that at least three clients made
+        self.made = np.isfinite(self.x)
+        self.steps = self.made.sum(1)
+        filled = np.where(self.made, self.x, 0.0)
+        self.largest = np.abs(filled).max(0)  # [S]
+        self.plain_mean = filled.sum(0) / self.made.sum(0)
+        self.mean, variance = _statistics(filled, self.made, self.plain_mean, sizes)  # [S]
+        self.variance = np.where(variance <= (4 * rounding * self.largest) ** 2, 0.0, variance)  # 0: equal up to rounding
 
-def _of_three(losses: ArrayLike) -> Floats:
-    """The steps that at least three clients made."""
-    x = _losses(np.asarray(losses))
-    return x[:, np.isfinite(x).sum(0) >= 3]
+    def rewards(self, normalise: bool = False, samples: int = 0, rng: np.random.Generator | None = None) -> Floats:
+        mean, variance = self.mean, self.variance
+        if samples:
+            drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, len(mean)))
+            mean, variance = drawn.mean(0), drawn.var(0)
+        omega = rewards_around(self.x, mean, variance)
+        return omega / omega.sum() if normalise else omega
 
+    def sides(self) -> Floats:
+        flat = self.variance <= 0
+        z = np.where(flat, 0.0, (self.x - self.mean) / np.sqrt(np.where(flat, 1.0, self.variance)))
+        side: Floats = np.where(self.made, ndtr(z), 0.0).sum(1) / self.steps
+        return side
 
-def _cohort_statistics(losses: ArrayLike, sizes: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
-    """Losses [n, S] of steps made by at least three clients, with mean and variance [S]; variance 0: equal up to rounding."""
-    given = np.asarray(losses)
-    rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
-    x = _of_three(given)
-    made = np.isfinite(x)
-    mean, variance = _statistics(np.where(made, x, 0.0), made, sizes)
-    scale = np.abs(np.where(made, x, 0.0)).max(0)
-    return x, mean, np.where(variance <= (4 * rounding * scale) ** 2, 0.0, variance)
+    def spreads(self) -> Floats:
+        variance = self._own_steps[1] / np.maximum(self.steps - 1, 1)
+        known = variance > (1e-12 * self.largest.max()) ** 2
+        spread = np.full(len(self.x), 0.5)
+        if known.sum() >= 3:
+            log = np.log(variance[known])
+            deviation = log.std(ddof=1)
+            if deviation > 1e-9:
+                spread[known] = ndtr((log - log.mean()) / deviation)
+        return spread
+
+    def variances(self) -> tuple[float, float]:
+        own, squares = self._own_steps
+        n = len(own)
+        between = float((self.steps * own**2).sum() / (n - 1))
+        freedom = (self.steps.sum() - n) * (n - 1) / n
+        return between, float(squares.sum() / freedom) if freedom > 0 else 0.0
+
+    @cached_property
+    def _own_steps(self) -> tuple[Floats, Floats]:
+        """Losses less each step's mean: every client's own mean [n], and squares around it, summed [n]."""
+        r = np.where(self.made, self.x - self.plain_mean, 0.0)
+        own = r.sum(1) / self.steps
+        return own, (np.where(self.made, r - own[:, None], 0.0) ** 2).sum(1)
 
 
 def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
@@ -151,17 +157,19 @@ def _losses(given: NDArray[np.generic]) -> Floats:
     x = given.astype(np.float64)
     if np.isinf(x).any():
         raise InputError("losses must be finite (NaN marks a step that was not made); drop clients whose loss is infinite")
-    if np.isnan(x).all(1).any() or not (np.isfinite(x).sum(0) >= 3).any():
-        raise InputError("every client needs at least one loss, and at least one step must have been made by 3 clients")
-    return np.clip(x, -HUGE, HUGE)
+    missing = np.isnan(x)
+    if missing.any():
+        shared = len(x) - missing.sum(0) >= 3
+        if missing.all(1).any() or not shared.any():
+            raise InputError("every client needs at least one loss, and at least one step must have been made by 3 clients")
+        x = x[:, shared]
+    return x.clip(-HUGE, HUGE)
 
 
-def _statistics(x: Floats, made: NDArray[np.bool_], sizes: ArrayLike | None) -> tuple[Floats, Floats]:
+def _statistics(x: Floats, made: NDArray[np.bool_], mean: Floats, sizes: ArrayLike | None) -> tuple[Floats, Floats]:
     """Mean and variance per step [S]: plain with n - 1 as in the paper, or weighted by sample counts as released."""
     if sizes is None:
-        count = made.sum(0)
-        mean = x.sum(0) / count
-        return mean, (np.where(made, x - mean, 0.0) ** 2).sum(0) / (count - 1)
+        return mean, (np.where(made, x - mean, 0.0) ** 2).sum(0) / (made.sum(0) - 1)
     w = np.asarray(sizes, np.float64)
     if w.shape != (len(x),) or not (np.isfinite(w).all() and (w > 0).all()):
         raise InputError(f"sizes must be {len(x)} positive sample counts, got {sizes!r}")

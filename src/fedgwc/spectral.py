@@ -39,6 +39,8 @@ def coordinates(distances: NDArray[Any], n: int) -> Floats:
     """
     K = len(distances)
     n = min(n, K - 1)
+    if n < 1:
+        return np.zeros((K, 0))
 
     def product(x: NDArray[Any]) -> NDArray[Any]:
         y = -0.5 * (distances @ (x - x.mean()))

@@ -28,11 +28,10 @@ from fedgwc.interactions import (
     Score,
     affinity,
     fedgw_cluster,
+    move,
     perception_distances,
-    update_interactions,
-    update_weights,
 )
-from fedgwc.readings import gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
+from fedgwc.readings import Readings
 from fedgwc.spectral import Assign, coordinates
 
 
@@ -160,27 +159,15 @@ class FedGWC:
             updates = updates.rows(np.flatnonzero(updates.rewards.isfinite()))
         if len(updates) < 3:
             return cluster
-        rewards = self._rewards(cluster, updates, rng)
-        if updates.rewards is not None:
-            return self.interact(cluster, updates.clients, rewards)
-        losses = updates.losses.numpy()
-        between, within = loss_variances(losses)
-        cluster = replace(cluster, between=cluster.between + between, within=cluster.within + within)
-        readings = (gaussian_sides(losses, sizes=self._sizes(updates)), gaussian_spreads(losses)) if self.sides else ()
-        return self.interact(cluster, updates.clients, rewards, *readings)
-
-    def _sizes(self, updates: Updates) -> Floats | None:
-        return updates.sizes.numpy() if self.statistics == "weighted" else None
-
-    def _rewards(self, cluster: Cluster, updates: Updates, rng: Rng) -> Floats:
         if updates.rewards is not None:  # each client has computed its own
-            given: Floats = updates.rewards.double().numpy()
-            return given / given.sum() if self.normalise else given
+            given = updates.rewards.double().numpy()
+            return self.interact(cluster, updates.clients, given / given.sum() if self.normalise else given)
+        seen = Readings(updates.losses.numpy(), updates.sizes.numpy() if self.statistics == "weighted" else None)
         draws = rng.generator(cluster.id, 1) if self.loss_samples else None
-        losses = updates.losses.numpy()
-        return gaussian_rewards(
-            losses, sizes=self._sizes(updates), normalise=self.normalise, samples=self.loss_samples, rng=draws
-        )
+        between, within = seen.variances()
+        cluster = replace(cluster, between=cluster.between + between, within=cluster.within + within)
+        beside = (seen.sides(), seen.spreads()) if cluster.sides is not None else ()
+        return self.interact(cluster, updates.clients, seen.rewards(self.normalise, self.loss_samples, draws), *beside)
 
     def interact(
         self, cluster: Cluster, clients: Ids, rewards: Floats, sides: Floats | None = None, spreads: Floats | None = None
@@ -191,19 +178,21 @@ class FedGWC:
         cluster.visits[pairs] += 1
         visits, old = cluster.visits[pairs], cluster.P[pairs]
         alpha = self._steps(visits, len(cluster.members))  # [n, n]
-        P = update_interactions(cluster.P, at, rewards, alpha, out=cluster.P)
-        for matrix, reading in ((cluster.sides, sides), (cluster.spreads, spreads)):
+        for matrix, reading in ((cluster.P, rewards), (cluster.sides, sides), (cluster.spreads, spreads)):
             if matrix is not None and reading is not None:
-                update_interactions(matrix, at, reading, alpha, out=matrix)
-        change = (P[pairs] - old) ** 2
-        new = float(change.mean() if self.mse_over == "touched" else change.sum() / P.size)
+                move(matrix, pairs, reading[:, None], alpha)
+        gamma, gamma2 = cluster.gamma.copy(), cluster.gamma2.copy()
+        move(gamma, at, rewards, alpha.diagonal())
+        move(gamma2, at, rewards**2, alpha.diagonal())
+        change = (cluster.P[pairs] - old) ** 2
+        new = float(change.mean() if self.mse_over == "touched" else change.sum() / cluster.P.size)
         if self.mse_average:
             new = float((1 - alpha.mean()) * cluster.mse + alpha.mean() * new)
         wanted = self._visits_wanted(cluster.attempts)
         return replace(
             cluster,
-            gamma=update_weights(cluster.gamma, at, rewards, alpha.diagonal()),
-            gamma2=update_weights(cluster.gamma2, at, rewards**2, alpha.diagonal()),
+            gamma=gamma,
+            gamma2=gamma2,
             mse=new,
             calm=cluster.calm + 1 if new < self.eps else 0,
             ripe=cluster.ripe + _off_diagonal_sum(visits == wanted),
