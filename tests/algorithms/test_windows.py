@@ -74,6 +74,14 @@ def test_clients_that_differ_no_more_than_their_batches_stay_together():
     assert states[-1].splits  # what the contrast prevents
 
 
+def test_one_odd_client_is_no_contrast():
+    """In cohorts of three, one client far off makes the variance large over all rounds, and ordinary in most of them."""
+    odd = lambda t: 1 + 5.0 * (np.arange(30) == 7)  # noqa: E731
+    _, states = play(Spoken(odd), 600, rate=0.1, visits=3)
+    assert max(s.clusters[0].contrast for s in states if s.clusters[0].heard > 50) > 20
+    assert states[-1].splits == ()
+
+
 def test_windows_that_disagree_do_not_split():
     """Half a batch's noise sets one grouping apart in the first window, ten times as much another one in the second."""
     other = np.random.default_rng(0).permutation(GROUP)

@@ -165,7 +165,8 @@ class FedGWC:
         seen = Readings(updates.losses.numpy(), updates.sizes.numpy() if self.statistics == "weighted" else None)
         draws = rng.generator(cluster.id, 1) if self.loss_samples else None
         between, within = seen.variances()
-        cluster = replace(cluster, between=cluster.between + between, within=cluster.within + within)
+        c, apart = cluster, between >= (1 + self.contrast) * within
+        cluster = replace(c, between=c.between + between, within=c.within + within, heard=c.heard + 1, apart=c.apart + apart)
         beside = (seen.sides(), seen.spreads()) if cluster.sides is not None else ()
         return self.interact(cluster, updates.clients, seen.rewards(self.normalise, self.loss_samples, draws), *beside)
 
@@ -233,7 +234,7 @@ class FedGWC:
         believed = (
             cut is not None
             and cluster.cut is not None
-            and cluster.contrast >= self.contrast
+            and 2 * cluster.apart >= cluster.heard  # in half of the rounds: one odd client is not in so many
             and _agree(cluster.cut, cut.labels) >= self.agreement
         )
         tried = replace(cluster, attempts=cluster.attempts + (cluster.cut is not None), distances=distances, cut=labels)

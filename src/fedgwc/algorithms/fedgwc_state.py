@@ -29,11 +29,13 @@ class Cluster:
     attempts: int = 0  # to split
     ripe: int = 0  # pairs that have been seen as often as the next attempt asks
     scores: dict[int, float] = field(default_factory=dict)  # Davies-Bouldin by number of groups, of the split that made it
-    # Of splits by windows; P, visits and the next four are of the present window.
+    # Of splits by windows; P, visits and the next six are of the present window.
     sides: Floats | None = None  # [K, K] kept as P is, of the sides on which losses lie
     spreads: Floats | None = None  # [K, K] likewise, of how restless they are
     between: float = 0.0  # variance of losses between clients, summed over rounds
     within: float = 0.0  # and between the steps of one client
+    heard: int = 0  # rounds with losses of at least three clients
+    apart: int = 0  # of these, rounds in which clients differed as much as a split asks
     distances: Floats | None = None  # [K, K] squared, between perception vectors, summed over the windows that are over
     cut: Ids | None = None  # [K] where the last of these would have divided the cluster
 
