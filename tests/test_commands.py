@@ -31,7 +31,7 @@ TABLES: dict[str, Any] = {
     "data": {"name": "digits", "train_size": 40, "test_size": 10, "groups": [{"clients": 20}, {"clients": 8, "relabel": 1}]},
     "model": {"name": "mlp", "hidden": [16]},
     "local": {"steps": 4, "batch": 20, "lr": 0.2},
-    "algorithm": {"name": "fedgwc", "rate": 1.0, "when": "visits"},
+    "algorithm": {"name": "fedgwc", "rate": 1.0, "when": "visits", "visits": 10},
     "evaluate": {"every": 40},
 }
 
@@ -88,7 +88,7 @@ def test_replay_of_a_part_under_other_settings(fedgwc: Command, run_folder: Path
 def test_replay_exports_what_it_can_read_again(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
     first = fedgwc("replay", run_folder, "--export", tmp_path / "t.npz")
     assert f"wrote {tmp_path / 't.npz'}: 40 rounds of 28 clients" in first.out
-    again = fedgwc("replay", tmp_path / "t.npz", "--set", "algorithm.when=visits")
+    again = fedgwc("replay", tmp_path / "t.npz", "--set", "algorithm.when=visits", "--set", "algorithm.visits=10")
     assert again.out == first.out.split("\n", 1)[1]
     before = (tmp_path / "t.npz").read_bytes()
     refused(fedgwc("replay", run_folder, "--export", tmp_path / "t.npz"), "exists already")

@@ -107,9 +107,9 @@ GROUPING = {
     "ifca": "fedgwc.algorithms.ifca.best_models",
     "fesem": "fedgwc.algorithms.fesem.e_step",
     "cfl": "fedgwc.algorithms.cfl.CFL.cut",
-    "fedgwc": "fedgwc.algorithms.fedgwc.groupings",
-    "fedgwc-paper": "fedgwc.algorithms.fedgwc.groupings",
-    "fedgwc-release": "fedgwc.algorithms.fedgwc.groupings",
+    "fedgwc": "fedgwc.algorithms.fedgwc.best_cut",
+    "fedgwc-paper": "fedgwc.algorithms.fedgwc.fedgw_cluster",
+    "fedgwc-release": "fedgwc.algorithms.fedgwc.fedgw_cluster",
 }
 RESULTS = (
     "fedgwc.record.RunFolder.save_models",

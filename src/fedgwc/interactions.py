@@ -31,7 +31,7 @@ def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alph
     new = np.array(gamma, np.float64)
     if new.ndim != 1:
         raise InputError(f"gamma must be a vector, one weight per client, got shape {new.shape}")
-    ids, omega = _cohort(cohort, rewards, len(new))
+    ids, omega = checked(cohort, rewards, len(new))
     move(new, ids, omega, _alpha(alpha, (len(ids),)))
     return new
 
@@ -72,7 +72,7 @@ def update_interactions(
     matrix = out if out is not None and out is P else np.array(P, np.float64 if out is None else out.dtype)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"P must be square, one row and column per client, got shape {matrix.shape}")
-    ids, omega = _cohort(cohort, rewards, len(matrix))
+    ids, omega = checked(cohort, rewards, len(matrix))
     move(matrix, np.ix_(ids, ids), omega[:, None], _alpha(alpha, (len(ids), len(ids))))
     if out is not None and out is not matrix:
         out[...] = matrix
@@ -85,7 +85,8 @@ def move(means: NDArray[Any], at: Any, values: Floats, alpha: Floats) -> None:
     means[at] = (1 - alpha) * means[at] + alpha * values
 
 
-def _cohort(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:
+def checked(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:
+    """A cohort's client numbers and rewards, which may come from anywhere."""
     ids, omega = np.asarray(cohort), np.asarray(rewards, np.float64)
     if ids.ndim != 1 or ids.shape != omega.shape:
         raise InputError(f"cohort and rewards must be vectors of one length, got shapes {ids.shape} and {omega.shape}")

@@ -27,6 +27,7 @@ from fedgwc.interactions import (
     Features,
     Score,
     affinity,
+    checked,
     fedgw_cluster,
     move,
     perception_distances,
@@ -174,7 +175,7 @@ class FedGWC:
         self, cluster: Cluster, clients: Ids, rewards: Floats, sides: Floats | None = None, spreads: Floats | None = None
     ) -> Cluster:
         """Eq. 2 and Eq. 3 for the members that were sampled; the matrices are written in place."""
-        at = np.searchsorted(cluster.members, clients)
+        at, rewards = checked(np.searchsorted(cluster.members, clients), rewards, len(cluster.members))
         pairs = np.ix_(at, at)
         cluster.visits[pairs] += 1
         visits, old = cluster.visits[pairs], cluster.P[pairs]
