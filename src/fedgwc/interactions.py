@@ -204,37 +204,16 @@ def fedgw_cluster(
     """
     if n_max < 2 or min_size < 1:
         raise InputError(f"n_max must be at least 2 and min_size at least 1, got {n_max} and {min_size}")
-    found = groupings(P, beta, n_max, features=features, score=score, assign=assign, scaled=scaled, seed=seed)
-    best = best_grouping(found, below, min_size)
-    labels = np.zeros(len(np.asarray(P)), np.int64) if best is None else best
-    return labels, {n: score for n, (_, score) in found.items()}
-
-
-def best_grouping(found: dict[int, tuple[Ids, float]], below: float, min_size: int) -> Ids | None:
-    """Of several groupings the one with the lowest Davies-Bouldin score, at most `below`, without a group that is too small."""
-    good = [n for n, (y, score) in found.items() if y.any() and score <= below and np.bincount(y).min() >= min_size]
-    return found[min(good, key=lambda n: found[n][1])][0] if good else None
-
-
-def groupings(
-    P: ArrayLike,
-    beta: float,
-    n_max: int,
-    *,
-    features: Features = "rows",
-    score: Score = "affinity",
-    assign: Assign = "kmeans",
-    scaled: bool = False,
-    seed: int = 0,
-) -> dict[int, tuple[Ids, float]]:
-    """{n: (labels [K], Davies-Bouldin)} for n = 2..n_max; empty if there are too few clients or nothing tells them apart."""
     W = affinity(P, beta, features=features, scaled=scaled)
+    none = np.zeros(len(W), np.int64)
     n_max = min(n_max, len(W) - 1)
     if n_max < 2 or _is_flat(W):
-        return {}
+        return none, {}
     U = embedding(W, n_max)
     labels = {n: assign_labels(U[:, :n], assign, seed) for n in range(2, n_max + 1)}
-    return {n: (y, davies_bouldin(W if score == "affinity" else U[:, :n], y)) for n, y in labels.items()}
+    scores = {n: davies_bouldin(W if score == "affinity" else U[:, :n], y) for n, y in labels.items()}
+    good = [n for n, y in labels.items() if y.any() and scores[n] <= below and np.bincount(y).min() >= min_size]
+    return labels[min(good, key=lambda n: scores[n])] if good else none, scores
 
 
 def _is_flat(W: NDArray[Any]) -> bool:

@@ -228,8 +228,10 @@ class FedGWC:
         """Divide where the last window would have, if clients differ enough."""
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
         views = (cluster.sides, cluster.spreads) if told else (cluster.P,)
-        news = [perception_distances(v, cluster.visits) for v in views if v is not None]
-        distances = np.add.reduce([*news, *([] if cluster.distances is None else [cluster.distances])])
+        seen = (perception_distances(v, cluster.visits) for v in views if v is not None)
+        distances = next(seen)
+        for more in (*seen, *([] if cluster.distances is None else [cluster.distances])):
+            distances += more  # in place: of many clients there is no room for another one
         cut = self._cut(distances)
         labels, scores = (None, {}) if cut is None else (cut.labels, {2: cut.score})
         believed = (
