@@ -187,6 +187,16 @@ def test_a_damaged_folder_is_named(file: str, content: str | None, message: str,
         build([run])
 
 
+def test_distances_that_are_no_numbers_are_named(finished, tmp_path) -> None:
+    run = copied(finished("fedgwc"), tmp_path / "r")
+    path = next((run / "splits").glob("end-*.npz"))
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **arrays | {"distances": np.full(arrays["P"].shape, np.nan)})
+    with pytest.raises(InputError, match=f"{path.name} cannot be read"):
+        build([run])
+
+
 def test_mistakes_in_the_command(finished, tmp_path) -> None:
     with pytest.raises(InputError, match="holds no run"):
         report_command([tmp_path / "nowhere"], tmp_path / "r.html", None)

@@ -136,6 +136,9 @@ def _matrix(path: Path, n_clients: int) -> Matrix:
         for key, value in known.items():
             if value is not None and value.shape != (P.shape if key in ("visits", "distances") else members.shape):
                 raise ValueError(f"{key} does not fit {len(members)} members, its shape is {value.shape}")
+        distances = known["distances"]
+        if distances is not None and not (distances.dtype.kind == "f" and np.isfinite(distances).all()):
+            raise ValueError("distances must be finite numbers")
         return Matrix(int(name), None if when == "end" else int(when), members, P, **known)
 
 
