@@ -199,8 +199,9 @@ def _inspect(folder: Path, notes: Path, tally: Tally) -> None:
     except Exception as error:
         tally.unreadable += 1
         tally.trouble.append(f"unreadable after a kill: {error}")
-    last = (notes.read_text().split() if notes.exists() else ["0"])[-1]  # a round, or the one it started from
-    tally.repeated.append(int(last) - safe)
+    words = notes.read_text().split() if notes.exists() else []
+    last = int(words[-1]) if words else 0  # a round, or the one it started from; killed before its first note: none
+    tally.repeated.append(last - safe)
     with notes.open("a") as file:
         file.write(f"safe {safe}\n")
 
