@@ -1,4 +1,4 @@
-"""Clouds of clients: where they divide, and their coordinates."""
+"""Clouds of clients: where they divide, that those without groups are left alone, and their coordinates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ortho_group
 
-from fedgwc.cuts import best_cut, seen_across
+from fedgwc.cuts import ENOUGH, best_cut, clearer_than_chance, seen_across
 from fedgwc.interactions import perception_distances
 from fedgwc.spectral import coordinates, davies_bouldin
 
@@ -38,7 +38,27 @@ def test_groups_are_found_across_a_longer_axis_that_has_none():
     x = np.stack([20 * rng.standard_normal(100), rng.standard_normal(100) + 4 * truth, rng.standard_normal(100)], 1)
     cut = best_cut(whitened(x @ ortho_group.rvs(3, random_state=1)), 5)
     assert (cut.labels != truth).sum() <= 3
-    assert cut.score < 0.45  # normal clouds of this size score 0.49 on average
+    assert clearer_than_chance(cut.score, (100, 3), 5, draws=99)
+
+
+def test_normal_clouds_are_rarely_clearer_than_chance():
+    """One in a hundred of them, by definition."""
+    rng = np.random.default_rng(10_000)
+    clouds = [whitened(rng.standard_normal((60, 3))) for _ in range(40)]
+    assert sum(clearer_than_chance(best_cut(c, 5).score, c.shape, 5, draws=99) for c in clouds) <= 1
+
+
+def test_more_draws_are_stricter():
+    shape = (30, 2)
+    scores = np.linspace(0.1, 0.6, 26)
+    few, many = ([clearer_than_chance(s, shape, 5, n) for s in scores] for n in (10, 40))
+    assert few[0]
+    assert many[0]
+    assert all(f or not m for f, m in zip(few, many, strict=True))
+
+
+def test_many_clients_are_compared_with_enough():
+    assert clearer_than_chance(0.3, (10**6, 2), 5, 5) == clearer_than_chance(0.3, (ENOUGH, 2), 5, 5)
 
 
 @given(st.integers(0, 10**6))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from fedgwc.readings import gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
+from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
 
 
 def test_sides_by_hand():
@@ -75,6 +75,13 @@ def test_variances_of_clients_from_one_source_are_equal():
         sums[1] += loss_variances(batches + rng.standard_normal((10, 1)))  # between: 1 + 7 steps x 1
     f = sums[:, 0] / sums[:, 1]
     np.testing.assert_allclose(f, [1, 8], rtol=0.08)
+
+
+def test_first_losses_by_hand():
+    assert first_losses([[4.0, 1.0, 9.0], [2.0, 1.0, 9.0], [3.0, 4.0, 9.0]]) == (3.0, 2.0)
+    assert first_losses([[4.0], [2.0], [3.0]]) == (0.0, 0.0)  # one step tells nothing
+    assert first_losses([[4.0, 1.0], [2.0, 1.0], [3.0, 4.0], [99.0, np.nan]]) == (3.0, 2.0)  # nor does a client with one
+    assert first_losses([[1.0, np.nan], [2.0, np.nan], [3.0, 7.0]]) == (0.0, 0.0)  # a step of fewer than three is left out
 
 
 def test_losses_near_the_largest_float_are_still_compared():

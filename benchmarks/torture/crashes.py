@@ -225,7 +225,9 @@ def measure(kills: int, seconds: float, names: tuple[str, ...] = tuple(ALGORITHM
             began = time.monotonic()
             run(job(name), Path(place) / name)  # in this process: what children are forked from is warm
             lasts[name] = time.monotonic() - began
-        for name, moment in itertools.cycle(itertools.product(names, MOMENTS)):
+        moments = list(MOMENTS)
+        for i in itertools.count():  # early on every algorithm and every moment, in the end every pair
+            name, moment = names[i % len(names)], moments[(i + i // len(names)) % len(moments)]
             if time.monotonic() > stop or sum(sum(t.kills.values()) for t in tallies.values()) >= kills:
                 break
             with tempfile.TemporaryDirectory(dir=place) as fresh:

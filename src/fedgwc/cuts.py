@@ -1,4 +1,4 @@
-"""Where a cloud of clients falls into two: the line along which two groups stand out most.
+"""Where a cloud of clients falls into two, the line along which two groups stand out most, and what chance would show.
 
 Clients may well differ most by something that has no groups. Along most lines a cut then goes through a continuum; where
 there are groups, some line shows them apart. Davies-Bouldin measures this on a line: the mean distances to the two groups'
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedgwc.core import Floats, Ids
 
 LINES = 500  # tried per axis beyond the first
+ENOUGH = 200  # by chance a larger cloud divides worse, so for more clients this many stand in, to be on the safe side
 AT_ONCE = 2**22  # numbers sorted at once
 
 
@@ -55,6 +56,20 @@ def seen_across(points: Floats, cut: Cut) -> Floats:
     rest = np.eye(len(cut.line)) - np.outer(cut.line, cut.line)
     square = rest[np.linalg.norm(rest, axis=1) > 0.1][:1]
     return np.stack([points @ cut.line, points @ square[0] if len(square) else np.zeros(len(points))], 1)
+
+
+def clearer_than_chance(score: float, shape: tuple[int, ...], min_size: int, draws: int) -> bool:
+    """Whether each of `draws` clouds of normal points of this shape [K, m], which have no groups, divides less clearly."""
+    K, m = shape
+    return all(score < _score_by_chance(min(K, ENOUGH), m, min_size, draw) for draw in range(draws))
+
+
+@lru_cache(maxsize=2**16)
+def _score_by_chance(K: int, m: int, min_size: int, draw: int) -> float:
+    x = np.random.default_rng(draw).standard_normal((K, m))
+    axes, _, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    cut = best_cut(axes * np.sqrt(K), min_size)
+    return np.inf if cut is None else cut.score
 
 
 @lru_cache

@@ -81,6 +81,19 @@ def loss_variances(losses: ArrayLike) -> tuple[float, float]:
     return Readings(losses).variances()
 
 
+def first_losses(losses: ArrayLike) -> tuple[float, float]:
+    """Mean losses of the first and the second local step, of the clients that made both. losses [n, S]; nobody: (0, 0).
+
+    The first batch meets the model that was sent, the second one step of a client's own training later. Where clients can use
+    what they share, one step changes little. Where each has data of its own kind, it takes most of the loss away, and the next
+    average brings that back: clients drift. Later steps may meet the first one's samples again and fall for that reason.
+
+    >>> first_losses([[4.0, 1.0, 0.1], [2.0, 1.0, 0.1], [3.0, 1.0, 0.1]])
+    (3.0, 1.0)
+    """
+    return Readings(losses).first_losses()
+
+
 class Readings:
     """All of these of one cohort: what they share is computed once."""
 
@@ -127,6 +140,13 @@ class Readings:
         between = float((self.steps * own**2).sum() / (n - 1))
         freedom = (self.steps.sum() - n) * (n - 1) / n
         return between, float(squares.sum() / freedom) if freedom > 0 else 0.0
+
+    def first_losses(self) -> tuple[float, float]:
+        both = self.made[:, :2].all(1)
+        if self.x.shape[1] < 2 or not both.any():
+            return 0.0, 0.0
+        first, second = self.x[both, :2].mean(0)
+        return float(first), float(second)
 
     @cached_property
     def _own_steps(self) -> tuple[Floats, Floats]:

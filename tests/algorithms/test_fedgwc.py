@@ -356,7 +356,7 @@ def test_every_preset_runs(name, small):
 # Replays
 
 OWN = {
-    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0}),
+    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0, "draws": 0}),
     "visits": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2}),
     "keep": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "after_split": "keep"}),
     "loss samples": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "loss_samples": 20}),

@@ -82,6 +82,53 @@ def test_one_odd_client_is_no_contrast():
     assert states[-1].splits == ()
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_clients_that_differ_without_groups_stay_together(seed):
+    """Everybody has a level of their own, far more than batches differ: a continuum, which chance divides as clearly."""
+    own = np.random.default_rng(seed).standard_normal(30)
+    _, states = play(Spoken(lambda t: 10 + own), 60)
+    assert states[-1].clusters[0].contrast > 100
+    assert states[-1].splits == ()
+    if seed == 2:  # one cloud to compare with is not enough
+        _, states = play(Spoken(lambda t: 10 + own), 60, draws=1)
+        assert states[-1].splits
+
+
+class Drifting(Spoken):
+    """Losses that one local step of the clients named divides by `falls`."""
+
+    def __init__(self, level, falls, who, **more):
+        super().__init__(level, **more)
+        self.factor = np.where(who, 1 / falls, 1.0)
+
+    def train(self, clients, models, which, seed):
+        told = super().train(clients, models, which, seed)
+        told.losses[:, 1:] *= torch.from_numpy(self.factor[clients][:, None])
+        return told
+
+
+def test_clients_who_cannot_use_what_they_share_are_divided_even_without_groups():
+    """A step of their own leaves a third of the loss; two thirds would be too much. Without groups agreement takes a while."""
+    level = levels(apart=0.0, spread=0.2)
+    everybody = np.ones(30, bool)
+    _, states = play(Drifting(level, 3.0, everybody), 120)
+    assert 1.5 < states[0].clusters[0].drift < 2.5
+    assert states[-1].splits
+    for still in (Drifting(level, 1.5, everybody), Drifting(level, 3.0, ~everybody)):
+        _, states = play(still, 120)
+        assert states[-1].splits == ()
+    _, states = play(Drifting(level, 3.0, everybody), 120, drift=4.0)
+    assert states[-1].splits == ()
+
+
+def test_one_client_who_drifts_does_not_divide_the_others():
+    one = np.arange(30) == 7
+    far = lambda t: 1 + 50.0 * one  # noqa: E731
+    _, states = play(Drifting(far, 100.0, one), 600, rate=0.1, visits=3)
+    assert any(s.clusters[0].adrift for s in states)
+    assert states[-1].splits == ()
+
+
 def test_windows_that_disagree_do_not_split():
     """Half a batch's noise sets one grouping apart in the first window, ten times as much another one in the second."""
     other = np.random.default_rng(0).permutation(GROUP)
@@ -212,6 +259,8 @@ def test_newcomers_stand_in_the_middle():
         {"contrast": -2.0},
         {"agreement": 1.5},
         {"directions": 0},
+        {"draws": -1},
+        {"drift": 0.0},
     ],
     ids=str,
 )

@@ -20,7 +20,7 @@ from torch import Tensor
 from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, copied
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
-from fedgwc.cuts import Cut, best_cut
+from fedgwc.cuts import Cut, best_cut, clearer_than_chance
 from fedgwc.errors import InputError
 from fedgwc.interactions import (
     LARGE,
@@ -57,9 +57,11 @@ class FedGWC:
     # When to try a split
     when: Literal["windows", "visits", "mse"] = "windows"
     visits: int = 3  # "windows": rounds until the median pair was seen so often; "visits": then 2, 4, 8, ... times that
-    contrast: float = 2.0  # how much more clients must differ than a client's own batches
     agreement: float = 0.9  # adjusted Rand index between the cuts at the ends of two windows
     directions: int = 3  # leading axes of the clients' cloud in whose span it may be cut
+    contrast: float = 2.0  # how much more clients must differ than a client's own batches
+    draws: int = 99  # clouds without groups, all of which must divide less clearly
+    drift: float = 1.0  # enough without these: how much higher losses are at the first local step than at the second
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
     mse_average: bool = False  # an exponential average of that over rounds
@@ -86,10 +88,10 @@ class FedGWC:
                 f"when=windows compares plain means over windows: it needs step 1/n, start zero and after_split reset, "
                 f"got {self.step}, {self.start} and {self.after_split}"
             )
-        if not (self.contrast >= -1 and self.agreement <= 1 and self.directions >= 1):
+        if not (self.contrast >= -1 and self.drift > 0 and self.agreement <= 1 and self.directions >= 1 and self.draws >= 0):
             raise InputError(
-                f"contrast must be >= -1, agreement at most 1 and directions >= 1, "
-                f"got {self.contrast}, {self.agreement} and {self.directions}"
+                f"contrast must be >= -1, drift positive, agreement at most 1, directions >= 1 and draws >= 0, "
+                f"got {self.contrast}, {self.drift}, {self.agreement}, {self.directions} and {self.draws}"
             )
         if self.n_max < 2 or self.min_size < 1 or self.visits < 1 or self.loss_samples < 0:
             raise InputError(
@@ -166,10 +168,23 @@ class FedGWC:
         seen = Readings(updates.losses.numpy(), updates.sizes.numpy() if self.statistics == "weighted" else None)
         draws = rng.generator(cluster.id, 1) if self.loss_samples else None
         between, within = seen.variances()
-        c, apart = cluster, between >= (1 + self.contrast) * within
-        cluster = replace(c, between=c.between + between, within=c.within + within, heard=c.heard + 1, apart=c.apart + apart)
+        first, second = seen.first_losses()
+        cluster = self._heard(cluster, between, within, first, second)
         beside = (seen.sides(), seen.spreads()) if cluster.sides is not None else ()
         return self.interact(cluster, updates.clients, seen.rewards(self.normalise, self.loss_samples, draws), *beside)
+
+    def _heard(self, c: Cluster, between: float, within: float, first: float, second: float) -> Cluster:
+        """Rounds are counted, because in half of them there is no single odd client."""
+        return replace(
+            c,
+            between=c.between + between,
+            within=c.within + within,
+            first=c.first + first,
+            second=c.second + second,
+            heard=c.heard + 1,
+            apart=c.apart + (between >= (1 + self.contrast) * within),
+            adrift=c.adrift + (first >= (1 + self.drift) * second and first > 0),
+        )
 
     def interact(
         self, cluster: Cluster, clients: Ids, rewards: Floats, sides: Floats | None = None, spreads: Floats | None = None
@@ -225,7 +240,7 @@ class FedGWC:
         return tried, labels, scores
 
     def _end_of_window(self, cluster: Cluster) -> tuple[Cluster, Ids | None, dict[int, float]]:
-        """Divide where the last window would have, if clients differ enough."""
+        """Divide where the last window would have, if that is worth another model."""
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
         views = (cluster.sides, cluster.spreads) if told else (cluster.P,)
         seen = (perception_distances(v, cluster.visits) for v in views if v is not None)
@@ -237,11 +252,21 @@ class FedGWC:
         believed = (
             cut is not None
             and cluster.cut is not None
-            and 2 * cluster.apart >= cluster.heard  # in half of the rounds: one odd client is not in so many
             and _agree(cluster.cut, cut.labels) >= self.agreement
+            and (self._is_adrift(cluster) or (self._is_apart(cluster) and self._is_clear(cut)))
         )
         tried = replace(cluster, attempts=cluster.attempts + (cluster.cut is not None), distances=distances, cut=labels)
         return (tried, labels, scores) if believed else (self._next_window(tried), None, scores)
+
+    def _is_adrift(self, cluster: Cluster) -> bool:
+        """Nobody can use the model they share: any division into likes helps, whether or not there are groups."""
+        return 0 < cluster.heard <= 2 * cluster.adrift
+
+    def _is_apart(self, cluster: Cluster) -> bool:
+        return 2 * cluster.apart >= cluster.heard
+
+    def _is_clear(self, cut: Cut) -> bool:
+        return clearer_than_chance(cut.score, (len(cut.labels), len(cut.line)), self.min_size, self.draws)
 
     def _cut(self, distances: Floats) -> Cut | None:
         return best_cut(coordinates(distances, self.directions), self.min_size)
@@ -313,8 +338,13 @@ class FedGWC:
 
     def numbers(self, state: FedGWCState) -> dict[str, float]:
         numbers = {"mse": float(np.mean([c.mse for c in state.clusters])), "attempts": sum(c.attempts for c in state.clusters)}
-        seen = [c.contrast for c in state.clusters if c.within > 0]
-        return numbers | ({"contrast": float(np.mean(seen))} if seen else {})
+        for name, seen in (
+            ("contrast", [c.contrast for c in state.clusters if c.within > 0]),
+            ("drift", [c.drift for c in state.clusters if c.second > 0]),
+        ):
+            if seen:
+                numbers[name] = float(np.mean(seen))
+        return numbers
 
     def events(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
         """Splits of the last round, by the name of the cluster that was split."""

@@ -29,13 +29,16 @@ class Cluster:
     attempts: int = 0  # to split
     ripe: int = 0  # pairs that have been seen as often as the next attempt asks
     scores: dict[int, float] = field(default_factory=dict)  # Davies-Bouldin by number of groups, of the split that made it
-    # Of splits by windows; P, visits and the next six are of the present window.
+    # Of splits by windows; P, visits and the next nine are of the present window.
     sides: Floats | None = None  # [K, K] kept as P is, of the sides on which losses lie
     spreads: Floats | None = None  # [K, K] likewise, of how restless they are
     between: float = 0.0  # variance of losses between clients, summed over rounds
     within: float = 0.0  # and between the steps of one client
+    first: float = 0.0  # losses of clients' first local steps, summed over rounds
+    second: float = 0.0  # and of their second ones
     heard: int = 0  # rounds with losses of at least three clients
-    apart: int = 0  # of these, rounds in which clients differed as much as a split asks
+    apart: int = 0  # of these, rounds in which clients differed by the contrast that a split asks for
+    adrift: int = 0  # and rounds in which they drifted as much as one asks for
     distances: Floats | None = None  # [K, K] squared, between perception vectors, summed over the windows that are over
     cut: Ids | None = None  # [K] where the last of these would have divided the cluster
 
@@ -43,6 +46,11 @@ class Cluster:
     def contrast(self) -> float:
         """How much more clients differ than the batches of one client do; 0: not at all."""
         return self.between / self.within - 1 if self.within > 0 else np.inf
+
+    @property
+    def drift(self) -> float:
+        """How much more clients lose in their first local step than in the second; 0: no more."""
+        return self.first / self.second - 1 if self.second > 0 else np.inf
 
 
 @dataclass(frozen=True)

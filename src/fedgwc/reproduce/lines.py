@@ -92,6 +92,8 @@ ADDED: dict[str, dict[str, Any]] = {
     "algorithm.when": {
         "algorithm.sides": True,
         "algorithm.contrast": 2.0,
+        "algorithm.draws": 99,
+        "algorithm.drift": 1.0,
         "algorithm.agreement": 0.9,
         "algorithm.directions": 3,
     },
