@@ -116,3 +116,9 @@ def test_bad_arrays(change: dict[str, object], message: str) -> None:
 def test_an_empty_client_is_named() -> None:
     with pytest.raises(InputError, match="client 1 has no test sample"):
         Federation(torch.zeros(4, 1), torch.zeros(4, dtype=torch.int64), Rows.of([[0], [1]]), Rows.of([[2], []]), 1)
+
+
+@pytest.mark.parametrize(("given", "needs"), [({"alpha": 0.5}, "partition=dirichlet"), ({"shards": 2}, "partition=shards")])
+def test_what_a_partition_would_ignore_is_refused(given, needs):
+    with pytest.raises(InputError, match=needs):
+        Group(10, **given)

@@ -36,8 +36,8 @@ class Group:
 
     clients: int
     partition: Literal["iid", "dirichlet", "shards"] = "iid"
-    alpha: float = 0.5  # of the Dirichlet partition
-    shards: int = 2  # per client, of the shards partition
+    alpha: float | None = None  # of the Dirichlet partition; None: 0.5
+    shards: int | None = None  # per client, of the shards partition; None: 2
     train_size: int | None = None  # images per client; None: the federation's
     test_size: int | None = None
     noise: float = 0.0  # standard deviation, after normalisation
@@ -50,6 +50,11 @@ class Group:
             raise InputError(f"a group needs at least one client, got clients={self.clients}")
         if self.noise < 0 or self.blur < 0:
             raise InputError(f"noise and blur must be >= 0, got {self.noise} and {self.blur}; 0 turns them off")
+        for name, partition in (("alpha", "dirichlet"), ("shards", "shards")):
+            if getattr(self, name) is not None and self.partition != partition:
+                raise InputError(
+                    f"a group's {name} has no effect with partition={self.partition}: add partition={partition} or leave {name} out"
+                )
 
 
 def federate(
@@ -92,9 +97,9 @@ class _Dealer:
         seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
         labels = self.labels[self.free]
         if mix is not None or group.partition == "dirichlet":
-            picked, mix = partitions.dirichlet(labels, group.clients, group.alpha, size, seed, mix)
+            picked, mix = partitions.dirichlet(labels, group.clients, 0.5 if group.alpha is None else group.alpha, size, seed, mix)
         elif group.partition == "shards":
-            picked = partitions.shards(labels, group.clients, group.shards, size, seed)
+            picked = partitions.shards(labels, group.clients, 2 if group.shards is None else group.shards, size, seed)
             mix = np.stack([np.bincount(labels[p], minlength=int(self.labels.max()) + 1) / size for p in picked])
         else:
             picked = partitions.iid(len(labels), group.clients, size, seed)
