@@ -1,0 +1,210 @@
+"""Which rule divides right: FedGWC's default, its constants halved and doubled, its parts left out, over recorded losses.
+
+    python -m benchmarks.evidence TRACES
+
+TRACES/<federation>/ holds run folders or npz files, for example what `fedgwc compare RECIPE --algorithms fedavg --seeds 4 --out
+TRACES/<federation>` wrote. Results go to results/evidence.json, and what is there already is not replayed again; the tables of
+docs/algorithms/fedgwc.md are made from that file, also by `python -m benchmarks.evidence` alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.codec import write_atomically
+from fedgwc.commands.tables import Table, markdown
+from fedgwc.core import Ids
+from fedgwc.metrics import (
+    adjusted_rand_index,
+    rand_index,
+    wasserstein_adjusted_davies_bouldin,
+    wasserstein_adjusted_silhouette,
+)
+from fedgwc.replay import Trace, read_trace, replay
+
+ROOT = Path(__file__).parents[1]
+KEPT, PAGE = ROOT / "results/evidence.json", ROOT / "docs/algorithms/fedgwc.md"
+DEFAULT = "the default"
+
+CANDIDATES: dict[str, dict[str, Any]] = {
+    DEFAULT: {},
+    "`contrast` 1": {"contrast": 1.0},
+    "`contrast` 4": {"contrast": 4.0},
+    "`draws` 49": {"draws": 49},
+    "`draws` 199": {"draws": 199},
+    "`drift` 0.5": {"drift": 0.5},
+    "`drift` 2": {"drift": 2.0},
+    "`agreement` 0.8": {"agreement": 0.8},
+    "`agreement` 0.95": {"agreement": 0.95},
+    "`visits` 2": {"visits": 2},
+    "`visits` 6": {"visits": 6},
+    "`directions` 2": {"directions": 2},
+    "`directions` 6": {"directions": 6},
+    "`min_size` 3": {"min_size": 3},
+    "`min_size` 10": {"min_size": 10},
+    "without drift": {"drift": np.inf},
+    "without chance": {"draws": 0},
+    "without contrast": {"contrast": -1.0},
+    "without agreement": {"agreement": -1.0},
+    "without sides and spreads": {"sides": False},
+    "`when=visits`, the first default": {"when": "visits", "visits": 10, "sides": False},
+    "`fedgwc-paper`": {"preset": "fedgwc-paper"},
+    "`fedgwc-release`": {"preset": "fedgwc-release"},
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one candidate made of one recording."""
+
+    candidate: str
+    federation: str
+    trace: str
+    rounds: int
+    first: int | None  # round of the first split
+    labels: str  # of all clients, a letter each
+    was: float | None
+    wadb: float | None
+    ari: float | None = None  # where groups are known
+    rand: float | None = None
+    smallest: int | None = None  # clients in the smallest of these groups
+    exact: bool | None = None  # whether that group is a cluster
+
+    @property
+    def clusters(self) -> int:
+        return len(set(self.labels))
+
+
+def judge(candidate: str, federation: str, path: Path) -> Outcome:
+    settings = dict(CANDIDATES[candidate])
+    algorithm = ALGORITHMS[settings["preset"]] if "preset" in settings else FedGWC(**settings)
+    assert isinstance(algorithm, FedGWC)
+    trace = read_trace(path)
+    state = replay(trace, algorithm)
+    labels = algorithm.clustering(state).labels
+    first = min((s.ended for s in state.splits), default=None)
+    was = wadb = None
+    if labels.any() and trace.counts is not None:
+        was, wadb = (
+            score(trace.counts, labels) for score in (wasserstein_adjusted_silhouette, wasserstein_adjusted_davies_bouldin)
+        )
+    letters = "".join(chr(ord("0") + y) for y in labels)
+    return Outcome(candidate, federation, path.stem, len(trace.ids), first, letters, was, wadb, **_against_truth(trace, labels))
+
+
+def _against_truth(trace: Trace, labels: Ids) -> dict[str, Any]:
+    if trace.truth is None:
+        return {}
+    sizes = np.bincount(trace.truth)
+    small = trace.truth == sizes.argmin()
+    exact = bool((small == (labels == labels[small][0])).all())
+    ari, rand = adjusted_rand_index(trace.truth, labels), rand_index(trace.truth, labels)
+    return {"ari": ari, "rand": rand, "smallest": int(sizes.min()), "exact": exact}
+
+
+# Tables
+
+
+COLUMNS = {
+    "rounds": ("rounds", "{:,.0f}"),
+    "first split": ("first", "{:,.0f}"),
+    "clusters": ("clusters", "{:.0f}"),
+    "adjusted Rand": ("ari", "{:.2f}"),
+    "Rand": ("rand", "{:.2f}"),
+    "WAS": ("was", "{:.2f}"),
+    "WADB": ("wadb", "{:.2f}"),
+}
+
+
+def default_table(outcomes: list[Outcome]) -> Table:
+    rows = []
+    for federation in _federations(outcomes):
+        mine = [o for o in outcomes if o.federation == federation and o.candidate == DEFAULT]
+        if mine:
+            rows.append([federation, str(len(mine)), *(_span(mine, *column) for column in COLUMNS.values()), _agreement(mine)])
+    return Table(["federation", "recordings", *COLUMNS, "seeds agree"], rows)
+
+
+def candidates_table(outcomes: list[Outcome]) -> Table:
+    federations = _federations(outcomes)
+    rows = []
+    for candidate in CANDIDATES:
+        cells = [_cell([o for o in outcomes if (o.candidate, o.federation) == (candidate, f)]) for f in federations]
+        if any(c != "–" for c in cells):
+            rows.append([candidate, *cells])
+    return Table(["", *federations], rows)
+
+
+def _cell(mine: list[Outcome]) -> str:
+    """Of a federation with few odd clients, in how many recordings they were found; of other groups, how well; else clusters."""
+    if not mine:
+        return "–"
+    if mine[0].ari is None:
+        return _span(mine, "clusters", "{:.0f}")
+    if mine[0].smallest is not None and 10 * mine[0].smallest <= len(mine[0].labels):
+        return f"{sum(bool(o.exact) for o in mine)} of {len(mine)}"
+    return _span(mine, "ari", "{:.2f}")
+
+
+def _federations(outcomes: list[Outcome]) -> list[str]:
+    return sorted({o.federation for o in outcomes})
+
+
+def _span(mine: Iterable[Outcome], name: str, form: str) -> str:
+    """From the least to the most."""
+    values = sorted(getattr(o, name) for o in mine if getattr(o, name) is not None)
+    texts = [form.format(v) for v in values]
+    return "–" if not texts else texts[0] if texts[0] == texts[-1] else f"{texts[0]} – {texts[-1]}"
+
+
+def _agreement(mine: list[Outcome]) -> str:
+    """Mean adjusted Rand index between the labels of two seeds; clients are the same ones, or stand in the same groups."""
+    labels = [[ord(c) for c in o.labels] for o in mine]
+    pairs = [adjusted_rand_index(a, b) for a, b in combinations(labels, 2)]
+    return f"{np.mean(pairs):.2f}" if pairs else "–"
+
+
+def written(page: str, outcomes: list[Outcome]) -> str:
+    """`page` with its tables made anew."""
+    for name, table in (("evidence", default_table(outcomes)), ("candidates", candidates_table(outcomes))):
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+        before, rest = page.split(begin)
+        page = before + begin + markdown(table) + end + rest.split(end)[1]
+    return page
+
+
+def kept() -> list[Outcome]:
+    return [Outcome(**o) for o in json.loads(KEPT.read_text())] if KEPT.exists() else []
+
+
+def recordings(place: Path) -> list[tuple[str, Path]]:
+    found = (p for f in sorted(place.iterdir()) if f.is_dir() for p in sorted(f.iterdir()))
+    return [(p.parent.name, p) for p in found if p.suffix == ".npz" or (p / "config.json").is_file()]
+
+
+def main(arguments: list[str]) -> None:
+    outcomes = kept()
+    done = {(o.candidate, o.federation, o.trace) for o in outcomes}
+    recordings = [r for place in arguments for r in recordings(Path(place))]
+    todo = [(c, f, p) for c in CANDIDATES for f, p in recordings if (c, f, p.stem) not in done]
+    with ProcessPoolExecutor(1 if len(todo) < 4 else 2) as pool:
+        for i, o in enumerate(pool.map(judge, *zip(*todo, strict=True)) if todo else (), 1):
+            outcomes.append(o)
+            print(f"{i}/{len(todo)} {o.candidate}, {o.federation}/{o.trace}: {o.clusters} clusters, ari {o.ari}", flush=True)
+            write_atomically(KEPT, (json.dumps([asdict(o) for o in outcomes], indent=0) + "\n").encode())
+    PAGE.write_text(written(PAGE.read_text(), outcomes))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,107 @@
+"""What recorded losses look like: by local step, between clients, and as a cloud of clients that falls in two.
+
+    python -m benchmarks.evidence_figures TRACES
+
+One recording of each federation in TRACES (laid out as for `benchmarks.evidence`); the figures go to docs/figures.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.evidence import ROOT, recordings
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc_state import FedGWCState
+from fedgwc.cuts import best_cut, seen_across
+from fedgwc.readings import Readings
+from fedgwc.replay import Trace, read_trace, replay
+from fedgwc.report.theme import DASHES, LIGHT, MARKERS, NEUTRAL, PAPER, house_style
+from fedgwc.spectral import coordinates
+
+FIGURES = ROOT / "docs/figures"
+
+
+def steps(traces: dict[str, Trace]) -> Figure:
+    """Losses of local steps 1, 2, ..., over the first: the mean of rounds 301 to 1,000."""
+    figure, axes = plt.subplots(figsize=(6.8, 3.2), layout="constrained")
+    for i, (name, trace) in enumerate(traces.items()):
+        mean = np.nanmean(trace.losses[300:1000].astype(np.float64), (0, 1))
+        axes.plot(np.arange(len(mean)) + 1, mean / mean[0], MARKERS[i], ls=DASHES[i % 6], color=LIGHT[i], label=name, ms=4)
+    axes.axhline(1 / (1 + FedGWC().drift), color=NEUTRAL, lw=0.8, ls="--")
+    axes.set(xlabel="local step", ylabel="loss over that of step 1", ylim=(0, 1.1))
+    _legend(axes)
+    return figure
+
+
+def contrasts(traces: dict[str, Trace], width: int = 200) -> Figure:
+    """The median over `width` rounds of the variance between clients over that between a client's batches."""
+    figure, axes = plt.subplots(figsize=(6.8, 3.2), layout="constrained")
+    for i, (name, trace) in enumerate(traces.items()):
+        ratios = [np.divide(*Readings(losses).variances()) for losses in trace.losses]
+        spans = [np.median(ratios[t : t + width]) for t in range(0, len(ratios) - width + 1, width)]
+        at = width * (np.arange(len(spans)) + 1)
+        axes.plot(at, spans, MARKERS[i], ls=DASHES[i % 6], color=LIGHT[i], label=name, ms=3, lw=1.2, markevery=3)
+    axes.axhline(1 + FedGWC().contrast, color=NEUTRAL, lw=0.8, ls="--")
+    axes.set(xlabel="round", ylabel="variance between clients\nover that between batches", yscale="log")
+    axes.set_yticks(ticks := [1, 2, 3, 5, 10, 20, 40], [str(t) for t in ticks])
+    axes.minorticks_off()
+    _legend(axes)
+    return figure
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def clouds(traces: dict[str, Trace], rounds: int = 2700) -> Figure:
+    """Clients along the line of the best cut after so many rounds; the cut itself stands between the two sides."""
+    figure, panels = plt.subplots(1, len(traces), figsize=(2.9 * len(traces), 2.9), layout="constrained", squeeze=False)
+    for axes, (name, trace) in zip(panels[0], traces.items(), strict=True):
+        _cloud(axes, name, trace, rounds)
+    return figure
+
+
+def _cloud(axes: Axes, name: str, trace: Trace, rounds: int) -> None:
+    never = FedGWC(agreement=1.0, contrast=np.inf, drift=np.inf)
+    last: list[FedGWCState] = []
+    cut_short = Trace(trace.ids[:rounds], trace.losses[:rounds], trace.n_clients, trace.truth)
+    replay(cut_short, never, watch=lambda _, state: last.__setitem__(slice(None), [state]))
+    distances = last[0].clusters[0].distances
+    assert distances is not None
+    points = coordinates(distances, never.directions)
+    cut = best_cut(points, never.min_size)
+    assert cut is not None
+    seen = seen_across(points, cut)
+    truth = np.zeros(trace.n_clients, np.int64) if trace.truth is None else trace.truth
+    for group in np.unique(truth):
+        at = truth == group
+        axes.plot(*seen[at].T, MARKERS[group], color=LIGHT[group], ms=4, alpha=0.8)
+    one, other = sorted((seen[cut.labels == y, 0] for y in (0, 1)), key=np.mean)
+    axes.axvline((one.max() + other.min()) / 2, color=NEUTRAL, lw=0.8, ls="--")
+    axes.set(title=f"{name}\nDavies-Bouldin {cut.score:.2f}", xticks=[], yticks=[])
+    axes.title.set_fontsize(8)
+
+
+def main(place: Path) -> None:
+    traces: dict[str, Trace] = {}
+    for federation, path in recordings(place):
+        if federation not in traces:
+            traces[federation] = read_trace(path)
+    grouped = {name: t for name, t in traces.items() if "clean" in name or name.startswith("homogeneous")}
+    with house_style(**{"figure.facecolor": PAPER}):
+        for name, figure in (("steps", steps(traces)), ("contrast", contrasts(traces)), ("clouds", clouds(grouped))):
+            figure.savefig(FIGURES / f"evidence-{name}.png", dpi=110)
+            print(FIGURES / f"evidence-{name}.png")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
