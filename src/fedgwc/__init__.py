@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         weight_interval,
     )
     from fedgwc.local import FlatModel, LocalTraining
-    from fedgwc.readings import gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
+    from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
     from fedgwc.runner import Result, rounds, run, run_together
 
 __version__ = "0.1.0"
@@ -50,6 +50,7 @@ _HOME = {
     "Updates": "core",
     "affinity": "interactions",
     "fedgw_cluster": "interactions",
+    "first_losses": "readings",
     "gaussian_rewards": "readings",
     "gaussian_sides": "readings",
     "gaussian_spreads": "readings",
@@ -85,6 +86,7 @@ __all__ = [
     "affinity",
     "data",
     "fedgw_cluster",
+    "first_losses",
     "gaussian_rewards",
     "gaussian_sides",
     "gaussian_spreads",
