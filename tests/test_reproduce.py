@@ -16,11 +16,12 @@ from fedgwc.errors import InputError
 from fedgwc.experiment import recipes
 from fedgwc.record import RunFolder
 from fedgwc.report.load import load as load_report
+from fedgwc.reproduce.effort import effort_table, reached
 from fedgwc.reproduce.keep import LIMIT, keep, size_of, thinned, without_paths
 from fedgwc.reproduce.lines import belongs, changes, lines_of
 from fedgwc.reproduce.outcome import Outcome, read, read_all
 from fedgwc.reproduce.page import needs, page
-from fedgwc.reproduce.paper import METRICS, Entry, Row, all_rows, paper, printed
+from fedgwc.reproduce.paper import ACCURACIES, METRICS, Entry, Row, all_rows, paper, printed
 from fedgwc.reproduce.plan import plan, today
 from fedgwc.reproduce.provenance import provenance
 from fedgwc.reproduce.render import accuracy_table, csv_text, score_table
@@ -143,7 +144,7 @@ def outcome(
     tables = copy.deepcopy(today(row.recipe, name, row.set)) | {"seed": seed}
     tables["algorithm"] |= change or {}
     tables["data"]["root"] = root
-    return Outcome(Path(f"{name}-{seed}"), {"experiment": tables}, {"round": tables["rounds"], **last})
+    return Outcome(Path(f"{name}-{seed}"), {"experiment": tables}, {"round": tables["rounds"], **last}, [])
 
 
 def test_equal_rows_share_a_run_and_others_do_not() -> None:
@@ -321,3 +322,17 @@ def test_mistakes(change: dict[str, Any], message: str, tmp_path) -> None:
 def test_without_a_name_all_are_listed(tmp_path, capsys) -> None:
     reproduce_command([], "full", None, tmp_path)
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(paper())
+
+
+def test_equal_effort_is_where_the_cheapest_run_ended():
+    def ran(name, course):
+        rows = [{"client_updates": n, "round": t, "clusters": 1, **dict.fromkeys(ACCURACIES, a)} for n, t, a in course]
+        config = {"experiment": {"recipe": "cifar100", "seed": 0, "algorithm": {"name": name}}}
+        return Outcome(Path("results") / name, config, rows[-1], rows)
+
+    cheap = ran("fedavg", [(10, 1, 0.1), (20, 2, 0.2)])
+    costly = ran("fedgwc", [(15, 1, 0.3), (21, 2, 0.4), (60, 3, 0.5)])
+    table = effort_table(Path("results"), [costly, cheap])
+    assert [row[1:4] + row[5:6] for row in table.rows] == [["fedgwc", "15", "1", "30.0"], ["fedavg", "20", "2", "20.0"]]
+    assert effort_table(Path("results"), [cheap]).rows == []  # nothing to compare with
+    assert reached(costly, 5) is None

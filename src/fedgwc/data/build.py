@@ -53,7 +53,7 @@ class Group:
         for name, partition in (("alpha", "dirichlet"), ("shards", "shards")):
             if getattr(self, name) is not None and self.partition != partition:
                 raise InputError(
-                    f"a group's {name} has no effect with partition={self.partition}: add partition={partition} or leave {name} out"
+                    f"a group's {name} needs partition={partition}, got {self.partition}; change that or leave {name} out"
                 )
 
 
@@ -97,7 +97,9 @@ class _Dealer:
         seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
         labels = self.labels[self.free]
         if mix is not None or group.partition == "dirichlet":
-            picked, mix = partitions.dirichlet(labels, group.clients, 0.5 if group.alpha is None else group.alpha, size, seed, mix)
+            picked, mix = partitions.dirichlet(
+                labels, group.clients, 0.5 if group.alpha is None else group.alpha, size, seed, mix
+            )
         elif group.partition == "shards":
             picked = partitions.shards(labels, group.clients, 2 if group.shards is None else group.shards, size, seed)
             mix = np.stack([np.bincount(labels[p], minlength=int(self.labels.max()) + 1) / size for p in picked])

@@ -20,6 +20,7 @@ class Outcome:
     path: Path
     config: dict[str, Any]
     last: dict[str, Any]  # of its evaluations
+    course: list[dict[str, Any]]  # all of them
     provenance: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -51,7 +52,7 @@ def read(path: Path) -> Outcome:
     config, rows = folder.config(), folder.metrics()
     if not rows:
         raise InputError(f"{path} holds a run without a single evaluation; finish it with: fedgwc run --resume --out {path}")
-    return Outcome(path, config, {**rows[-1], **_splits(path)}, _json(path / PROVENANCE))
+    return Outcome(path, config, {**rows[-1], **_splits(path)}, rows, _json(path / PROVENANCE))
 
 
 def read_all(folder: Path) -> list[Outcome]:

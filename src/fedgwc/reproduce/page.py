@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgwc.commands.tables import Table
+from fedgwc.reproduce.effort import effort_table
 from fedgwc.reproduce.lines import Line, changes, lines_of
 from fedgwc.reproduce.outcome import Outcome, read_all
 from fedgwc.reproduce.paper import ACCURACIES, METRICS, Entry, Row, paper
@@ -47,7 +48,7 @@ def page(results: Path, figures: Path | None = None) -> str:
     outcomes = read_all(results)
     found = {name: lines_of(entry, outcomes, needs) for name, entry in paper().items()}
     parts = [GUIDE, _summary(found), *(_entry(name, paper()[name], found[name], figures) for name in found)]
-    return "\n".join([*parts, _runs(results, outcomes)])
+    return "\n".join([*parts, _efforts(results, outcomes), _runs(results, outcomes)])
 
 
 def needs(row: Row) -> str:
@@ -113,6 +114,12 @@ def _notes(lines: Iterable[Line]) -> list[str]:
 def _version(outcome: Outcome) -> str:
     versions: dict[str, Any] = outcome.provenance.get("versions") or outcome.config.get("versions") or {}
     return str(versions.get("fedgwc", "of unknown version"))
+
+
+def _efforts(results: Path, outcomes: Sequence[Outcome]) -> str:
+    lead = "Rounds are not equal work. What runs of one recipe had reached when they had trained as many clients as the cheapest:"
+    table = effort_table(results, outcomes)
+    return f"## Equal effort\n\n{lead}\n\n{markdown(table)}" if table.rows else ""
 
 
 def _runs(results: Path, outcomes: Sequence[Outcome]) -> str:

@@ -1,0 +1,36 @@
+"""Runs of one recipe at equal effort: what each had reached when the cheapest of them was done.
+
+A round of a clustered method trains more clients than one of FedAvg, so equal rounds are unequal work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from fedgwc.commands.tables import Table
+from fedgwc.reproduce.outcome import Outcome
+from fedgwc.reproduce.paper import ACCURACIES, METRICS
+
+
+def effort_table(results: Path, outcomes: Sequence[Outcome]) -> Table:
+    """Accuracies at the last evaluation before any run had trained more clients than the one that trained fewest in all."""
+    rows = []
+    for recipe, group in groupby(sorted(outcomes, key=lambda o: o.recipe), key=lambda o: o.recipe):
+        runs = list(group)
+        most = min(o.last["client_updates"] for o in runs)
+        for run in runs if len(runs) > 1 else ():
+            if then := reached(run, most):
+                counts = [f"{then[key]:,.0f}" for key in ("client_updates", "round", "clusters")]
+                shown = [f"{METRICS[m].scale * then[m]:.{METRICS[m].digits}f}" for m in ACCURACIES]
+                rows.append([recipe, run.path.relative_to(results).as_posix(), *counts, *shown])
+    return Table(
+        ["data", "folder in results/", "clients trained", "round", "clusters", *(METRICS[m].title for m in ACCURACIES)], rows
+    )
+
+
+def reached(run: Outcome, client_updates: float) -> dict[str, Any] | None:
+    """Its last evaluation with so few clients trained."""
+    return next((row for row in reversed(run.course) if row["client_updates"] <= client_updates), None)
