@@ -3,7 +3,7 @@
     PYTHONPATH=src:. python3 -m benchmarks.evaluation [--calls N] [--profile] [--smoke]
 
 10 clients x 500 images x 5 models, then 100 clients x 100 images over 1, 12 and 50 models, for the paper's CNN, on a GPU where
-there is one. Needs torch (with Triton) and scikit-learn, nothing else.
+there is one. Needs torch (with Triton), scikit-learn and safetensors, nothing else.
 """
 
 from __future__ import annotations

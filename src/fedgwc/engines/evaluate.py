@@ -49,18 +49,19 @@ class Evaluation:
     def __call__(self, clients: Ids, models: Tensor, which: Ids, split: Split, stacked: bool) -> Scores:
         """clients and which [n], models [M, D]; `stacked`: models may run together."""
         rows, n_classes = self.federation.rows(split), self.federation.n_classes
-        sizes = rows.sizes
         models = models.to(self.model.device, self.model.dtype)
-        owners, places, reports = [], [], []
-        for alike, answers in _sharing(clients, which):
-            theirs = clients[answers[0]]
-            at = np.concatenate([rows[k] for k in theirs])  # [R]
-            owners.append(np.repeat(answers, sizes[theirs], axis=1).ravel())  # the row of the answer each sample counts for
-            places.append(np.tile(at, len(alike)))
-            reports.append(self._score(models, alike, at, stacked).flatten(1))
-        owner, place = np.concatenate(owners), np.concatenate(places)
+        groups = list(_sharing(clients, which))
+        order = np.concatenate([answers.ravel() for _, answers in groups])  # rows of the answer, as they are scored
+        sizes = rows.sizes[clients]
+        owner = np.repeat(order, sizes[order])  # the row of the answer that a sample counts for
+        flat = np.concatenate([rows[k] for k in clients[order]])
+        reports, start = [], 0
+        for alike, answers in groups:
+            n_samples = int(sizes[answers[0]].sum())
+            reports.append(self._score(models, alike, flat[start : start + n_samples], stacked).flatten(1))
+            start += len(alike) * n_samples
         loss, right = torch.cat(reports, 1).cpu().numpy()
-        cell = owner * n_classes + self.federation.y.numpy()[place]  # (row, true class) as one number
+        cell = owner * n_classes + self.federation.y.numpy()[flat]  # (row, true class) as one number
         total = np.bincount(cell, minlength=len(clients) * n_classes).reshape(len(clients), n_classes)
         correct = np.bincount(cell, right, total.size).reshape(total.shape).astype(np.float64)
         mean = np.bincount(owner, loss, len(clients)) / total.sum(1)
@@ -122,7 +123,7 @@ def _sharing(clients: Ids, which: Ids) -> Iterator[tuple[Ids, Ids]]:
         groups.setdefault(clients[mine].tobytes(), []).append((model, mine))
     for group in groups.values():
         models, rows = zip(*group, strict=True)
-        yield np.array(models), np.stack(rows)
+        yield np.array(models), np.array(rows)
 
 
 def _report(logits: Tensor, y: Tensor) -> Tensor:
