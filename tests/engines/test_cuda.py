@@ -10,6 +10,7 @@ from torch import nn
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core import Rng
 from fedgwc.data import Federation, Rows
+from fedgwc.engines import evaluate
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulate import Simulator
 from fedgwc.local import LocalTraining
@@ -68,6 +69,52 @@ def test_cuda_equals_the_plain_loop(name: str, sizes: list[int], batch: int, gra
     assert fast.how == "stacked"
 
 
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("how", ["stacked", "one-by-one"])
+@pytest.mark.parametrize("name", NETS)
+def test_scores_equal_those_of_the_plain_loop(name: str, how: str, graphs: bool, monkeypatch) -> None:
+    """Models that share their clients, as IFCA asks, and models that do not; in several pieces, and several models at a time."""
+    monkeypatch.setattr(evaluate, "WIDTH", 16)
+    torch.manual_seed(0)
+    federation, module = photographs([40, 7, 25, 16, 3]), NETS[name]()
+    plain, fast, chunked = (
+        Simulator(federation, module, settings=EngineSettings(precision="float32", **settings))  # type: ignore[arg-type]
+        for settings in (
+            {"device": "cpu", "how": "one-by-one"},
+            {"device": "cuda", "how": how, "graphs": graphs},
+            {"device": "cuda", "how": how, "graphs": graphs, "chunk": 2},
+        )
+    )
+    start = plain.model.vector()
+    models = start + 0.1 * torch.rand(3, len(start))
+    shared, apart = (np.repeat([0, 1, 4], 3), np.tile([0, 1, 2], 3)), (np.arange(5), np.array([0, 2, 0, 1, 2]))
+    for clients, which in (shared, apart, shared):  # the second time is a replay
+        a = plain.evaluate(clients, models, which, "train")
+        for engine in (fast, chunked):
+            b = engine.evaluate(clients, models, which, "train")
+            np.testing.assert_allclose(a.loss, b.loss, rtol=1e-4, atol=1e-5)
+            np.testing.assert_array_equal(a.total, b.total)
+            assert np.abs(a.correct - b.correct).sum() <= 1  # two logits may be as good as equal
+            assert engine._evaluation._stacks  # nothing had to fall back
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_scores_in_lower_precision_stay_close_and_come_again(precision: str) -> None:
+    torch.manual_seed(0)
+    federation, module = photographs([600] * 2), NETS["cnn"]()
+    exact, rough, again = (
+        Simulator(federation, module, settings=EngineSettings(device="cuda", precision=p, deterministic=True))  # type: ignore[arg-type]
+        for p in ("float32", precision, precision)
+    )
+    start = exact.model.vector()
+    models = start + 0.02 * torch.randn(3, len(start), device="cuda")
+    question = (np.repeat([0, 1], 3), models, np.tile([0, 1, 2], 2))
+    a, b, c = (engine.evaluate(*question) for engine in (exact, rough, again))
+    np.testing.assert_allclose(a.loss, b.loss, rtol=1e-2)
+    np.testing.assert_array_equal(b.loss, c.loss)
+    np.testing.assert_array_equal(b.loss, rough.evaluate(*question).loss)
+
+
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
 def test_lower_precision_stays_close(precision: str) -> None:
     """Measured for one step on an H200: TF32 2.2 % of the step (PyTorch's own TF32: 1.8 %), bf16 8.2 %."""
@@ -100,8 +147,16 @@ def test_the_same_round_gives_the_same_bits(name: str, small) -> None:
 
 def test_runs_in_step_end_as_alone(small, tmp_path) -> None:
     engine = {"device": "cuda", "dtype": "float64"}
-    jobs = [small(name, engine=engine, seed=seed) for name, seed in (("fedavg", 0), ("fedavg", 1), ("fedgwc", 2))]
+    jobs = [small(name, engine=engine, seed=seed) for name, seed in (("fedavg", 0), ("ifca", 1), ("fedgwc", 2))]
     together = run_together([(job, tmp_path / f"together{i}") for i, job in enumerate(jobs)])
     for i, (job, result) in enumerate(zip(jobs, together, strict=True)):
         alone = run(job, tmp_path / f"alone{i}")
         torch.testing.assert_close(result.clustering.models, alone.clustering.models, rtol=1e-9, atol=1e-12)
+
+
+def test_one_run_may_record_while_others_use_the_card(small, tmp_path) -> None:
+    """Runs in step train together but evaluate alone, and a run's first evaluations are recorded as graphs."""
+    engine = {"device": "cuda", "precision": "float32"}
+    jobs = [small("ifca" if seed % 2 else "fedavg", engine=engine, seed=seed, evaluate={"every": 1}) for seed in range(4)]
+    results = run_together([(job, tmp_path / str(i)) for i, job in enumerate(jobs)])
+    assert all(torch.isfinite(result.clustering.models).all() for result in results)

@@ -52,6 +52,7 @@ class Captured:
                 program(*held)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # thread_local: another run's thread may use the card meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             outputs = program(*held)
         return _Recording(graph, held, outputs)

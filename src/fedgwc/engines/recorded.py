@@ -21,7 +21,8 @@ class Recorded:
     A recording holds tensor operations only: what a program reads from elsewhere must not change between calls.
     """
 
-    def __init__(self, most: int = 64) -> None:
+    def __init__(self, most: int = 64, record: Callable[[Program, tuple[Tensor, ...]], Program] | None = None) -> None:
+        self._record = record or replayable
         self._recordings: OrderedDict[Hashable, Program] = OrderedDict()
         self._calls: Counter[Hashable] = Counter()
         self._most = most
@@ -32,7 +33,7 @@ class Recorded:
             self._calls[key] += 1
             if self._calls[key] <= AFTER:
                 return program(*inputs)
-            recording = self._recordings[key] = replayable(program, inputs)
+            recording = self._recordings[key] = self._record(program, inputs)
             if len(self._recordings) > self._most:
                 self._recordings.popitem(last=False)
         self._recordings.move_to_end(key)

@@ -25,7 +25,7 @@ class Samples:
         self.shift, self.scale = _normalisation(federation, device, dtype)
         # On a GPU the whole way from stored pixels to a batch is one kernel.
         images = isinstance(self.x, Tensor) and self.x.ndim == 4
-        self._one_pass = images and device.type == "cuda" and dtype == torch.float32 and stacked_conv.available()
+        self._one_pass = images and stacked_conv.available(device, dtype)
         self.plain = not self.shift.any() and bool((self.scale == 1).all())
         self.even = bool((self.sizes == self.sizes[0]).all())
 
@@ -41,11 +41,12 @@ class Samples:
 
     def inputs(self, rows: Tensor, keys: Tensor | None = None, step: int = 0) -> Tensor:
         """x at `rows`, scaled, normalised, and augmented where `keys` [n] name the clients of rows [n, B]."""
-        if keys is not None and self._one_pass:
+        if rows.ndim == 2 and self._one_pass:
             from fedgwc.engines.triton_images import prepare
 
             assert isinstance(self.x, Tensor)  # noqa: S101 (for the type checker)
-            return prepare(self.x, rows, keys, step, self.shift.flatten(), self.scale.flatten(), PADDING, self.augment)
+            augment = self.augment and keys is not None
+            return prepare(self.x, rows, keys, step, self.shift.flatten(), self.scale.flatten(), PADDING, augment)
         x = _rows(self.x, rows) if isinstance(self.x, Tensor) else self.x[rows]
         x = x if x.dtype == self.dtype else x.to(self.dtype)  # a recorder would keep the conversion
         if not self.plain:

@@ -29,7 +29,7 @@ class EngineSettings:
     chunk: int = 0  # most clients stacked at once, to bound memory; 0: by the size of the model, which for small ones is all
     stack_random: bool = False  # stack models with Dropout too; their random draws then depend on the company
     deterministic: bool = False  # on CUDA: only kernels that give the same bits every time
-    graphs: bool = True  # on CUDA: record a cohort's whole training once and replay it
+    graphs: bool = True  # on CUDA: record a cohort's whole training, and evaluation, once and replay it
 
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cpu", "cuda"):

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedgwc import random
 from fedgwc.core import Ids, Scores, Split, Updates
 from fedgwc.data.federation import Federation
 from fedgwc.engines.choose import Traits, choose, most_stacked, traits_of
+from fedgwc.engines.evaluate import Evaluation
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
 from fedgwc.engines.train import Bounds, OneByOne, Stacked
@@ -41,7 +41,6 @@ class Simulator:
         if self.settings.deterministic:
             require_determinism()
         self.model = FlatModel(module, DTYPES[self.settings.dtype], self.device)
-        self.model.module.train()
         self.traits: Traits = traits_of(module)
         self.how, self.threads, self.workers = choose(self.settings, self.traits, self.device)
         self.chunk = self.settings.chunk or most_stacked(self.model.size, self.device)
@@ -52,6 +51,7 @@ class Simulator:
         self._bounds_of_all = self._exact_bounds(np.arange(federation.n_clients))
         self._one_by_one = OneByOne(self.model, self.local, self.samples, self.traits, self.workers)
         self._stacked = Stacked(self.model, self.local, self.samples, self.settings, self.traits)
+        self._evaluation = Evaluation(federation, self.model, self.samples, self.settings, self.traits, self.chunk)
 
     def choices(self) -> dict[str, object]:
         """What it chose for itself, as settings that would choose the same again."""
@@ -70,8 +70,6 @@ class Simulator:
     def _train(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Updates:
         models = models.to(self.device, self.model.dtype)
         ids, origin = torch.from_numpy(clients), torch.from_numpy(which)
-        if not self.model.module.training:  # asked, because telling every layer takes as long as launching a round
-            self.model.module.train()
         parts = self._parts(clients)
         if len(parts) == 1:
             theta, losses, total = self._train_part(ids, keys, models, origin, self._bounds(clients))
@@ -143,28 +141,5 @@ class Simulator:
         # Nobody trains meanwhile, so large models may use every core.
         threads = self.threads if self.settings.threads or not self.traits.convolutional else cores()
         with running(threads, self.settings.precision, self.device), torch.no_grad():
-            return self._evaluate(np.asarray(clients, np.int64), models, np.asarray(which, np.int64), split)
-
-    def _evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split) -> Scores:
-        rows, n_classes = self.federation.rows(split), self.federation.n_classes
-        owner = np.repeat(np.arange(len(clients)), rows.sizes[clients])  # which row of the answer a sample counts for
-        flat = np.concatenate([rows[k] for k in clients])
-        loss, right = np.empty(len(flat)), np.empty(len(flat), bool)
-        self.model.module.eval()
-        for m in np.unique(which):
-            tensors = self.model.tensors(models[int(m)].to(self.device, self.model.dtype), own=self.device.type == "cuda")
-            mine = np.flatnonzero(which[owner] == m)
-            for piece in np.array_split(mine, -(-len(mine) // self.samples.evaluation_batch())):
-                loss[piece], right[piece] = self._score(tensors, torch.from_numpy(flat[piece]).to(self.device))
-        cell = owner * n_classes + self.federation.y.numpy()[flat]  # (row, true class) as one number
-        total = np.bincount(cell, minlength=len(clients) * n_classes).reshape(len(clients), n_classes)
-        correct = np.bincount(cell, weights=right, minlength=total.size).reshape(total.shape).astype(np.float64)
-        mean = np.bincount(owner, loss, len(clients)) / total.sum(1)
-        return Scores(clients, mean, correct, total.astype(np.float64))
-
-    def _score(self, tensors: dict[str, Tensor], at: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        x = self.samples.inputs(at)
-        if x.ndim == 4 and self.traits.convolutional:
-            x = x.contiguous(memory_format=torch.channels_last)
-        logits, y = self.model.logits(tensors, x), self.samples.y[at]
-        return F.cross_entropy(logits, y, reduction="none").cpu().numpy(), (logits.argmax(1) == y).cpu().numpy()
+            ids, origin = np.asarray(clients, np.int64), np.asarray(which, np.int64)
+            return self._evaluation(ids, models, origin, split, stacked=self.how == "stacked")

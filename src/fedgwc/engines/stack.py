@@ -36,17 +36,19 @@ class StackedStep:
         key = tuple((tuple(int(n) for n in a.shape), a.dtype) for a in args)  # int: under a recorder they are tensors
         program = self._programs.get(key)
         if program is None:
-            program = self._programs[key] = self._record(args)
+            program = self._programs[key] = recorded_stack(self._vmapped, args)
             if len(self._programs) > MOST_SHAPES:
                 self._programs.popitem(last=False)
         with torch.no_grad():
             return program(*args)
 
-    def _record(self, args: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-        # Copies: in the first step theta and the anchor are one tensor, and the recorder would take them for one input.
-        graph = make_fx(self._vmapped)(*(a.clone() for a in args))
-        _remove_idle_operations(graph)
-        return replayable(lambda *a: graph(*a), args)  # a function, because a module could not be called in another recording
+
+def recorded_stack(function: Callable[..., Any], args: tuple[Tensor, ...]) -> Callable[..., Any]:
+    """A function that uses vmap or grad, for arguments like these, without either and without its Python."""
+    # Copies: in the first step theta and the anchor are one tensor, and the recorder would take them for one input.
+    graph = make_fx(lambda *a: function(*a))(*(a.clone() for a in args))  # a lambda, because a method's `self` would count
+    _remove_idle_operations(graph)
+    return replayable(lambda *a: graph(*a), args)  # a function, because a module could not be called in another recording
 
 
 def _remove_idle_operations(graph: GraphModule) -> None:

@@ -21,13 +21,15 @@ from fedgwc.loss import weighted_cross_entropy
 Pair = tuple[int, int]
 
 
-def available() -> bool:
+def available(device: torch.device, dtype: torch.dtype) -> bool:
     """Triton comes with PyTorch's CUDA builds."""
+    if device.type != "cuda" or dtype != torch.float32:
+        return False
     try:
         import triton  # noqa: F401
     except ImportError:
         return False
-    return torch.cuda.is_available()
+    return True
 
 
 def wrapped(f: Callable[..., Any], precision: str, channels_last: bool = True) -> Callable[..., Any]:

@@ -53,7 +53,7 @@ def _prepare(
 
 
 def prepare(
-    x: Tensor, rows: Tensor, keys: Tensor, step: int, shift: Tensor, scale: Tensor, padding: int, augment: bool
+    x: Tensor, rows: Tensor, keys: Tensor | None, step: int, shift: Tensor, scale: Tensor, padding: int, augment: bool
 ) -> Tensor:
     """x [R, C, H, W], rows [n, B] -> [n, B, C, H, W] float32, channels last: what Samples.inputs gives, in one pass."""
     n, batch = rows.shape
@@ -62,7 +62,7 @@ def prepare(
     block = 256
     grid = (n * batch, triton.cdiv(height * width, block))
     _prepare[grid](
-        x, rows.contiguous(), keys, shift, scale, out, step << 20,
+        x, rows.contiguous(), rows if keys is None else keys, shift, scale, out, step << 20,
         BATCH=batch, C=channels, H=height, W=width, PADDING=padding, AUGMENT=augment, BLOCK=block,
     )  # fmt: skip
     return out.permute(0, 1, 4, 2, 3)

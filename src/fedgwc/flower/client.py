@@ -149,7 +149,6 @@ def train_one(engine: Simulator, client: int, number: int, start: Tensor, seed: 
     rows = samples.flat[samples.offsets[client] + batches.places]  # [1, S, B]
     step, theta, losses = sgd_step(engine.model, local, ragged=False, grad=lone_grad), start, []
     velocity = start.new_zeros(engine.model.n_params if local.momentum else 0)
-    engine.model.module.train()
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(int(keys[0]))  # Dropout draws from the global generator
         for s in range(rows.shape[1]):
