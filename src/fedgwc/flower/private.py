@@ -1,5 +1,8 @@
 """Private losses at the server: after training it asks for masked sums, then for rewards, and never sees a client's losses.
 
+With the rewards comes another masked sum, of the clients' mean losses squared: with it the server knows what the cohort's
+losses say as a whole (`Updates.readings`). Where it fails the rewards count all the same.
+
 The parties of a sum are nodes: each adds up its own clients and masks the result. `keeping` is the other side.
 
 A party that fails between training and sum makes that sum worthless. It is not tried again with those who are left: two sums
