@@ -121,6 +121,7 @@ BAD_TRACES: dict[str, tuple[dict[str, Any], str]] = {
     "nobody": ({"ids": IDS * 0 - 1, "L": LOSSES}, "names no client"),
     "sizes": ({"ids": IDS, "L": LOSSES, "sizes": np.ones(2)}, "sizes must be one number of samples per client"),
     "twice": ({"ids": IDS * 0, "L": LOSSES}, "a client can be in a cohort once"),
+    "readings": ({"ids": IDS, "L": LOSSES, "readings": np.ones((2, 3))}, "readings must be [T, n, 4]"),
     "infinite": ({"ids": IDS, "L": LOSSES + np.inf}, "losses must be finite"),
 }
 

@@ -11,7 +11,7 @@ import torch
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster
 from fedgwc.core import Rng, Updates
-from fedgwc.readings import gaussian_rewards, rewards_around
+from fedgwc.readings import first_losses, gaussian_rewards, loss_variances, rewards_around
 
 
 def test_rewards_around_given_statistics() -> None:
@@ -39,3 +39,25 @@ def test_rewards_that_clients_computed_give_the_same_interactions(normalise: boo
         rewards[lost] = torch.nan
         after = learnt(replace(kept, rewards=rewards))
         assert np.flatnonzero(after.visits.diagonal()).tolist() == visited
+
+
+def test_readings_of_the_cohort_are_heard_as_its_losses_would_be() -> None:
+    """Where they are known; they follow their rows."""
+    algorithm = FedGWC()
+
+    def learnt(updates: Updates) -> Cluster:
+        return algorithm.learn(algorithm.init(torch.zeros(1), 5).clusters[0], updates, Rng(0, 1))
+
+    clients, losses = np.array([0, 1, 3, 4]), torch.tensor([[4.0, 1.0], [8.0, 2.5], [9.0, 3.0], [3.0, 0.5]]).double()
+    told = Updates(clients, torch.zeros(4, 1), losses, torch.ones(4))
+    seen = torch.tensor([*loss_variances(losses.numpy()), *first_losses(losses.numpy())]).double()
+    rewards = torch.from_numpy(gaussian_rewards(losses.numpy()))
+    kept = replace(told, losses=torch.empty(4, 0), rewards=rewards, readings=seen.repeat(4, 1))
+    open_, private = learnt(told), learnt(kept)
+    for name in ("between", "within", "first", "second", "heard", "apart", "adrift"):
+        assert getattr(private, name) == pytest.approx(getattr(open_, name))
+        assert getattr(open_, name)
+    for unknown in (None, torch.full((4, 4), torch.nan)):
+        assert learnt(replace(kept, readings=unknown)).heard == 0
+    numbered = replace(kept, readings=torch.arange(16.0).reshape(4, 4))
+    assert numbered.of(np.array([1, 4])).readings[:, 0].tolist() == [4.0, 12.0]

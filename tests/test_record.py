@@ -7,11 +7,14 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fedgwc.engines.meter import Reported
 from fedgwc.errors import InputError
 from fedgwc.progress import Silent
-from fedgwc.record import RunFolder
+from fedgwc.record import RunFolder, join_traces, trace_arrays
+from fedgwc.replay import trace_of
 from fedgwc.runner import run
 
 
@@ -94,6 +97,21 @@ def test_files_of_others_in_the_folder_are_left_alone(stopped) -> None:
     assert run(None, folder, resume=True).finished
     assert len(RunFolder(folder).trace()["round"]) == 6
     assert (folder / "splits" / "mine-1.npz").exists()
+
+
+def test_pieces_of_a_trace_fit_whatever_was_known_when_they_were_written() -> None:
+    """Open losses, private ones as an earlier version kept them, and as this one does, in cohorts of different sizes."""
+    open_ = trace_arrays([(1, Reported(np.arange(3), np.zeros(3, int), np.ones((3, 2))))])
+    private = Reported(np.arange(2), np.zeros(2, int), np.empty((2, 0)), np.array([0.2, 0.9]), np.arange(8.0).reshape(2, 4))
+    now = trace_arrays([(3, private)])
+    earlier = {k: v for k, v in now.items() if k != "readings"} | {"round": np.array([2])}
+    got = trace_of(join_traces([open_, earlier, now]), "here")
+    assert got.losses.shape == (3, 3, 2)
+    np.testing.assert_array_equal(got.rewards, [[np.nan] * 3, [0.2, 0.9, np.nan], [0.2, 0.9, np.nan]])
+    assert got.readings.shape == (3, 3, 4)
+    np.testing.assert_array_equal(got.readings[2, :2], private.readings)
+    assert np.isnan(got.readings[:2]).all()
+    assert trace_of(join_traces([open_, earlier]), "here").readings is None
 
 
 def test_a_forked_process_does_not_hold_the_lock(tmp_path) -> None:

@@ -36,6 +36,7 @@ class Updates:
     sizes: Tensor  # [n] training samples
     n_params: int | None = None
     rewards: Tensor | None = None  # [n] where clients keep their losses (then [n, 0]) to themselves; NaN: it did not arrive
+    readings: Tensor | None = None  # [n, 4] beside rewards: `variances` and `first_losses` of each row's cohort; NaN: unknown
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -48,8 +49,9 @@ class Updates:
         if len(rows) == len(self) and np.array_equal(rows, np.arange(len(self))):
             return self
         at = torch.as_tensor(rows)
-        models, rewards = self.models[at.to(self.models.device)], None if self.rewards is None else self.rewards[at]
-        return Updates(self.clients[rows], models, self.losses[at], self.sizes[at], self.n_params, rewards)
+        models = self.models[at.to(self.models.device)]
+        private = (None if x is None else x[at] for x in (self.rewards, self.readings))
+        return Updates(self.clients[rows], models, self.losses[at], self.sizes[at], self.n_params, *private)
 
     @property
     def parameters(self) -> Tensor:

@@ -263,13 +263,14 @@ def trace_arrays(rows: list[tuple[int, Reported]]) -> dict[str, NDArray[Any]]:
     ids = np.full((len(rows), width), -1, np.int32)
     cluster = np.full((len(rows), width), -1, np.int32)
     losses = np.full((len(rows), width, steps), np.nan, rows[0][1].losses.dtype)
-    rewards = np.full((len(rows), width), np.nan)
+    rewards, readings = np.full((len(rows), width), np.nan), np.full((len(rows), width, 4), np.nan)
     for i, (_, r) in enumerate(rows):
         n, s = r.losses.shape
         ids[i, :n], cluster[i, :n], losses[i, :n, :s] = r.clients, r.which, r.losses
         rewards[i, :n] = np.nan if r.rewards is None else r.rewards
+        readings[i, :n] = np.nan if r.readings is None else r.readings
     known = {"ids": ids, "L": losses, "cluster": cluster, "round": np.array([number for number, _ in rows], np.int32)}
-    return known if all(r.rewards is None for _, r in rows) else {**known, "rewards": rewards}
+    return known if all(r.rewards is None for _, r in rows) else {**known, "rewards": rewards, "readings": readings}
 
 
 def join_traces(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
@@ -280,11 +281,13 @@ def join_traces(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]
     steps = max(p["L"].shape[2] for p in parts)
     joined: dict[str, NDArray[Any]] = {"round": np.concatenate([p["round"] for p in parts])}
     names = [("ids", -1), ("cluster", -1), ("L", np.nan)]
-    if any("rewards" in p for p in parts):  # of rounds in which losses were private
-        parts = [{"rewards": np.full(p["ids"].shape, np.nan), **p} for p in parts]
-        names.append(("rewards", np.nan))
+    for name, more in (("rewards", ()), ("readings", (4,))):  # of rounds in which losses were private
+        if any(name in p for p in parts):
+            parts = [{name: np.full((*p["ids"].shape, *more), np.nan), **p} for p in parts]
+            names.append((name, np.nan))
     for name, fill in names:
-        pad = [((0, 0), (0, width - p["ids"].shape[1]), *([(0, steps - p["L"].shape[2])] if name == "L" else [])) for p in parts]
+        last = [steps - p["L"].shape[2] if name == "L" else 0 for p in parts]
+        pad = [((0, 0), (0, width - p["ids"].shape[1]), (0, k))[: p[name].ndim] for p, k in zip(parts, last, strict=True)]
         joined[name] = np.concatenate([np.pad(p[name], w, constant_values=fill) for p, w in zip(parts, pad, strict=True)])
     return joined
 

@@ -36,6 +36,7 @@ class Trace:
     counts: Floats | None = None  # [N, C] class counts or frequencies
     sizes: Ids | None = None  # [N] training samples
     rewards: Floats | None = None  # [T, n] of rounds in which losses were private, else NaN
+    readings: Floats | None = None  # [T, n, 4] likewise, of each row's cohort
 
 
 def read_trace(path: Path) -> Trace:
@@ -44,7 +45,7 @@ def read_trace(path: Path) -> Trace:
         return trace_of(RunFolder(path).trace_with_clients(), str(path))
     if not path.is_file():
         raise InputError(f"no trace at {path}: give a run folder or an npz file")
-    return trace_of(read_npz(path, ("ids", "L", "truth", "freq", "counts", "sizes", "rewards")), str(path))
+    return trace_of(read_npz(path, ("ids", "L", "truth", "freq", "counts", "sizes", "rewards", "readings")), str(path))
 
 
 def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
@@ -69,11 +70,14 @@ def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
     rewards = arrays.get("rewards")
     if rewards is not None and (rewards.shape != ids.shape or rewards.dtype.kind != "f"):
         raise InputError(f"{where}: rewards must be [T, n] floating point, got {rewards.shape} of {rewards.dtype}")
+    readings = arrays.get("readings")
+    if readings is not None and (readings.shape != (*ids.shape, 4) or readings.dtype.kind != "f"):
+        raise InputError(f"{where}: readings must be [T, n, 4] floating point, got {readings.shape} of {readings.dtype}")
     if rewards is None and not losses.shape[2]:
         raise InputError(
             f"{where} holds no losses and no rewards: its losses were private, and its algorithm asked for no rewards"
         )
-    return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, sizes, rewards)
+    return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, sizes, rewards, readings)
 
 
 class Recorded:
@@ -89,9 +93,9 @@ class Recorded:
         sampled = ids[there]
         sizes = np.ones(len(sampled)) if self.trace.sizes is None else self.trace.sizes[sampled]
         models, losses = torch.zeros(len(sampled), 1), torch.from_numpy(losses[there])
-        rewards = self.trace.rewards
-        own = None if rewards is None or losses.isfinite().any() else torch.from_numpy(rewards[self.row][there])
-        return Updates(sampled, models, losses, torch.from_numpy(sizes), rewards=own)
+        private = (None, None) if losses.isfinite().any() else (self.trace.rewards, self.trace.readings)
+        given = (None if x is None else torch.from_numpy(x[self.row][there]) for x in private)
+        return Updates(sampled, models, losses, torch.from_numpy(sizes), None, *given)
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
         raise NotImplementedError("a trace holds training losses only")

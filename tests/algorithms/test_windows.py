@@ -15,7 +15,7 @@ from fedgwc.errors import InputError
 from fedgwc.flower.growing import grow
 from fedgwc.interactions import perception_distances
 from fedgwc.metrics import adjusted_rand_index
-from fedgwc.readings import gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
+from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
 from fedgwc.runner import rounds
 
 GROUP = np.repeat([0, 1], [18, 12])
@@ -199,17 +199,47 @@ def test_a_window_holds_means_of_its_rounds_and_the_distances_those_before():
     np.testing.assert_allclose(last.distances, expected, rtol=1e-6, atol=1e-12)
 
 
-def test_without_losses_rewards_alone_decide():
-    """Where clients keep their losses to themselves there are no sides, no spreads and no variances."""
+class Private(Spoken):
+    """Clients that keep their losses: rewards, and perhaps what sums over the cohort say."""
 
-    class Private(Spoken):
-        def train(self, *arguments):
-            told = super().train(*arguments)
-            rewards = torch.from_numpy(gaussian_rewards(told.losses.numpy()))
-            return replace(told, losses=told.losses[:, :0], rewards=rewards)
+    readings = False
 
-    _, states = play(Private(lambda t: 1 + np.repeat([0.0, 3.0], [24, 6])), 25)
-    assert sorted(len(c.members) for c in states[-1].clusters) == [6, 24]
+    def train(self, clients, models, which, seed):
+        told = super().train(clients, models, which, seed)
+        losses, rewards, seen = told.losses.numpy(), torch.empty(len(clients)).double(), torch.empty(len(clients), 4).double()
+        for cohort in (which == m for m in np.unique(which)):
+            x = losses[cohort]
+            rewards[cohort] = torch.from_numpy(gaussian_rewards(x))
+            seen[cohort] = torch.tensor([*loss_variances(x), *first_losses(x)]).double()
+        return replace(told, losses=told.losses[:, :0], rewards=rewards, readings=seen if self.readings else None)
+
+
+class Summed(Private):
+    readings = True
+
+
+@pytest.mark.parametrize("kind", [Private, Summed])
+def test_without_losses_rewards_divide(kind):
+    """There are no sides and no spreads; with sums it is what open losses do without these."""
+    far = lambda t: 1 + np.repeat([0.0, 3.0], [24, 6])  # noqa: E731
+    _, states = play(kind(far), 45)
+    assert sorted(len(c.members) for c in states[24].clusters) == [6, 24]
+    if kind is Summed:
+        _, same = play(Spoken(far), 45, sides=False)
+        for a, b in zip(states, same, strict=True):
+            assert [c.members.tolist() for c in a.clusters] == [c.members.tolist() for c in b.clusters]
+            assert [(c.apart, c.adrift, c.heard) for c in a.clusters] == [(c.apart, c.adrift, c.heard) for c in b.clusters]
+
+
+def test_without_losses_sums_tell_the_contrast_and_the_drift():
+    """Six clients a little apart: rewards alone set them apart, and what sums say is that it is not worth a model."""
+    near = lambda t: 1 + np.repeat([0.0, 0.05], [24, 6])  # noqa: E731
+    _, states = play(Private(near), 300)
+    assert states[-1].splits
+    _, states = play(Summed(near), 300)
+    assert states[-1].splits == ()
+    assert states[-2].clusters[0].contrast < 2
+    assert -0.1 < states[-2].clusters[0].drift < 0.1
 
 
 # States

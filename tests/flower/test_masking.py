@@ -10,8 +10,8 @@ from scipy.stats import kstest
 
 from fedgwc.errors import InputError
 from fedgwc.flower.masking import MOST_PARTIES, decode, encode, is_sound, mask, new_secret, public_key, total
-from fedgwc.flower.moments import LARGEST, counted_steps, moments, padded, statistics
-from fedgwc.readings import gaussian_rewards, rewards_around
+from fedgwc.flower.moments import LARGEST, counted_steps, moments, padded, squared_means, statistics, variances
+from fedgwc.readings import gaussian_rewards, loss_variances, rewards_around
 
 ROUNDING = float(np.finfo(np.float32).eps)
 
@@ -81,18 +81,18 @@ def test_steps_that_three_clients_made() -> None:
     assert counted_steps([4, 4, 4]) == 4
 
 
+def private_sums(x: np.ndarray, nodes: np.ndarray, weights: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """The exchange of sums without its messages."""
+    return decode(total(masked([moments(x[nodes == node], weights[nodes == node], centre) for node in np.unique(nodes)])))
+
+
 def private_rewards(losses: list[list[float]], nodes: np.ndarray, sizes: np.ndarray | None, centre: float) -> np.ndarray:
     """All three exchanges without the messages."""
     steps = np.array([len(x) for x in losses])
     S = counted_steps(steps.tolist())
     middle = np.full(S, centre)
     weights = None if sizes is None else sizes * len(sizes) / sizes.sum()
-    parts = []
-    for node in np.unique(nodes):
-        mine = np.flatnonzero(nodes == node)
-        x = padded([losses[i] for i in mine], S)
-        parts.append(moments(x, np.ones(len(mine)) if weights is None else weights[mine], middle))
-    sums = decode(total(masked(parts)))
+    sums = private_sums(padded(losses, S), nodes, np.ones(len(losses)) if weights is None else weights, middle)
     mean, variance = statistics(sums, steps, weights, middle, ROUNDING)
     return rewards_around(padded(losses, S), mean, variance)
 
@@ -123,6 +123,45 @@ def test_rewards_equal_those_of_open_losses(n, level, spread, outlier, weighted,
         assert ((got >= 0) & (got <= 1)).all()
         if spread == 0 and outlier == 0:
             np.testing.assert_array_equal(got, 1.0)  # equal losses
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    n=st.integers(3, 12),
+    level=st.sampled_from([0.0, 0.01, 2.3, 30.0]),
+    apart=st.sampled_from([0.0, 1e-2, 1.0]),
+    outlier=st.sampled_from([0.0, 50.0]),
+    seed=st.integers(0, 10**6),
+)
+def test_variances_equal_those_of_open_losses(n, level, apart, outlier, seed) -> None:
+    """On any nodes, around any centre, for clients with fewer steps too."""
+    rng = np.random.default_rng(seed)
+    steps, nodes = rng.integers(1, 9, n), rng.integers(0, 4, n)
+    S = counted_steps(steps.tolist())
+    x = level + apart * rng.standard_normal((n, 1)) + 0.1 * rng.standard_normal((n, 8)) + np.linspace(0.5, 0, 8)
+    x[0] += outlier
+    x = padded([row[:k].tolist() for row, k in zip(x, steps, strict=True)], S)
+    centre = level * rng.random(S)
+    sums = private_sums(x, nodes, np.ones(n), centre)
+    mean, _ = statistics(sums, steps, None, centre, ROUNDING)
+    own = decode(total(masked([np.array(squared_means(x[nodes == node], mean)) for node in np.unique(nodes)])))
+    np.testing.assert_allclose(variances(float(own), sums, steps), loss_variances(x), rtol=1e-6, atol=1e-9)
+
+
+def test_the_squares_of_means_need_no_more_room_than_those_of_a_step() -> None:
+    x = np.full((3, 1000), LARGEST)
+    assert squared_means(x, np.zeros(1000)) == pytest.approx(moments(x, np.ones(3), np.zeros(1000))[1].max())
+
+
+@pytest.mark.parametrize(("own", "possible"), [(-1e-3, False), (0.0, True), (2.0, True), (2.01, False)])
+def test_squares_of_means_that_no_losses_have_are_told_apart(own: float, possible: bool) -> None:
+    """Two squared losses of 1 in each of two steps: as means they are 4 at most, which is 2 a step."""
+    sums, steps = np.array([[0.0, 0.0], [2.0, 2.0]]), np.full(4, 2)
+    if possible:
+        assert variances(own, sums, steps) == pytest.approx((2 * own / 3, (4 - 2 * own) / 3))
+    else:
+        with pytest.raises(ValueError, match="no losses"):
+            variances(own, sums, steps)
 
 
 @pytest.mark.parametrize("sums", [[[9e9], [1.0]], [[2.0], [-5.0]], [[30.0], [1.0]]])

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.clientapp import ClientApp
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.cli import main
 from fedgwc.core import Rng
 from fedgwc.errors import InputError
 from fedgwc.flower import FedGWCStrategy, Options, client, keeping
@@ -21,7 +22,7 @@ from fedgwc.flower.private import privacy_of
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.flower.states import StateWire
-from fedgwc.readings import gaussian_rewards
+from fedgwc.readings import first_losses, gaussian_rewards, loss_variances
 from fedgwc.record import RunFolder
 from fedgwc.replay import read_trace, replay
 
@@ -78,7 +79,44 @@ def test_the_same_interactions_and_clusters_as_with_open_losses(preset: str, sma
             np.testing.assert_allclose(a.P, b.P, atol=1e-6, rtol=0)
             np.testing.assert_array_equal(a.members, b.members)
             assert torch.equal(a.server.theta, b.server.theta)
+            if job.algorithm.statistics == "plain":
+                np.testing.assert_allclose([a.between, a.within], [b.between, b.within], rtol=1e-5)
+                assert a.heard == b.heard == number
     assert states[0].clusters[0].P.any()
+
+
+def test_the_same_contrast_and_drift_as_with_open_losses(blob_job, world) -> None:
+    """The default's own rule hears the same numbers, and each cluster those of its own cohort."""
+    job = blob_job(steps=3, when="windows")
+    theta = job.simulator(job.federation()).model.vector()
+    models, which = torch.stack([theta, theta + 0.3]), np.repeat([0, 1], 6)
+    plain, here = world(job), world(job, private_losses=True)
+    for _ in range(2):  # around 0, and around the last mean
+        losses = train(plain, models=models, which=which).losses.numpy()
+        got = train(here, models=models, which=which).readings.numpy()
+        for rows in (which == 0, which == 1):
+            expected = [*loss_variances(losses[rows]), *first_losses(losses[rows])]
+            np.testing.assert_allclose(got[rows], np.tile(expected, (6, 1)), rtol=1e-6)
+        assert not np.isclose(got[0], got[-1]).any()
+
+    clusters = []
+    for w in (plain, here):
+        state = job.algorithm.init(theta, 12)
+        for number in (1, 2, 3):
+            w.engine.begin(number, np.zeros(12, np.int64))
+            state = job.algorithm.round(state, w.engine, Rng(0, number))
+        clusters.append(state.clusters[0])
+    for name in ("between", "within", "first", "second"):
+        assert getattr(clusters[0], name) == pytest.approx(getattr(clusters[1], name), rel=1e-6)
+    counts = [(c.heard, c.apart, c.adrift) for c in clusters]
+    assert counts[0] == counts[1]
+    assert counts[0][0] == 3
+
+
+def test_weighted_statistics_tell_no_more_than_rewards(blob_job, world) -> None:
+    updates = train(world(blob_job(steps=2, statistics="weighted"), private_losses=True))
+    assert updates.rewards.isfinite().all()
+    assert updates.readings.isnan().all()
 
 
 def run(job, out, **options):
@@ -106,11 +144,18 @@ def test_a_whole_run_and_what_it_leaves_behind(blob_job, tmp_path) -> None:
     assert trace.losses.shape == (7, 12, 0)
     again = replay(trace, job.algorithm, seed=job.seed)
     np.testing.assert_array_equal(job.algorithm.clustering(again).labels, got.labels)
+    for name in ("contrast", "drift"):  # the readings are in the trace, cluster by cluster
+        assert job.algorithm.numbers(again)[name] == private.metrics()[-1][name]
+        assert job.algorithm.numbers(again)[name] == pytest.approx(plain.metrics()[-1][name], rel=1e-4)
+    command("replay", private.path, "--rounds", "5", "--export", tmp_path / "five.npz")
+    np.testing.assert_array_equal(read_trace(tmp_path / "five.npz").readings, trace.readings[:5])
     pytest.importorskip("matplotlib")
-    from fedgwc.cli import main
+    command("report", private.path, "--out", tmp_path / "report.html")
 
+
+def command(*words) -> None:
     with pytest.raises(SystemExit) as end:
-        main(["report", str(private.path), "--out", str(tmp_path / "report.html")])
+        main([str(w) for w in words])
     assert end.value.code == 0
 
 
@@ -139,7 +184,10 @@ def test_no_message_tells_a_loss(blob_job, world, monkeypatch) -> None:
     assert not np.isclose(np.array(said)[:, None], keep, rtol=1e-6).any()
     words = np.concatenate([m.content["sums"]["model-0"].numpy().ravel() for m in told if "sums" in m.content])
     assert len(words) == 3 * 2 * 2 * 3  # nodes, words, moments, steps
-    assert (words > 2**50).mean() > 0.9  # masked: an open count of 2^-10 would be far below
+    means = np.concatenate([m.content["means"]["model-0"].numpy() for m in told if "means" in m.content])
+    assert len(means) == 3 * 2  # nodes, words
+    for masked in (words, means):
+        assert (masked > 2**50).mean() > 0.9  # an open count of 2^-10 would be far below
 
 
 def test_fedavg_and_ifca_need_no_losses(small, world) -> None:
@@ -301,6 +349,7 @@ def test_a_node_lost_before_the_reward_is_missing_rewards(how: str, blob_job, wo
     lose(here, 102, REWARD, how)
     updates = train(here)
     assert updates.rewards.isnan().tolist() == [False] * 8 + [True] * 4
+    assert updates.readings.isnan().all()
 
 
 def test_rewards_that_are_none_are_invalid_and_struck(blob_job, world, caplog) -> None:
@@ -342,6 +391,29 @@ def test_a_spoiled_sum_gives_no_rewards(blob_job, world, caplog) -> None:
     assert "somebody spoiled the sum" in caplog.text
 
 
+def test_without_every_sum_of_means_there_are_rewards_and_no_readings(blob_job, world, caplog) -> None:
+    """A node of an older version sends none; one that spoils it is noticed; one that sends something else is struck."""
+    here = world(blob_job(steps=2), private_losses=True)
+
+    def sent(value: Array | None):
+        def change(reply: Message) -> Message:
+            reply.content["means"] = ArrayRecord({} if value is None else {"model-0": value})
+            return reply
+
+        return on(REWARD, change)
+
+    for value, why in ((None, "2 of 3 nodes sent their sum of means"), (Array(np.ones(2, np.uint64)), "somebody spoiled")):
+        here.grid.spoil[101] = sent(value)
+        updates = train(here)
+        assert updates.rewards.isfinite().all()
+        assert updates.readings.isnan().all()
+        assert why in caplog.text
+        assert not here.roster.invalid
+    here.grid.spoil[101] = sent(Array(np.ones(3, np.uint64)))
+    assert train(here).rewards.isnan().nonzero().flatten().tolist() == [4, 5, 6, 7]
+    assert set(here.roster.invalid) == {4, 5, 6, 7}
+
+
 @pytest.mark.parametrize("key", [bytes(32), b"short", "text", None])
 def test_a_key_that_is_none_is_an_invalid_reply(key, blob_job, world) -> None:
     here = world(blob_job(steps=1), private_losses=True)
@@ -369,7 +441,9 @@ def test_a_round_done_again_gives_no_second_sum(blob_job, tmp_path, caplog) -> N
     assert SUM not in kinds(grid.seen)
     assert "round 3 is done again" in caplog.text
     assert [r["round"] for r in folder.metrics()] == [1, 2, 3]
-    assert np.isnan(read_trace(tmp_path / "r").rewards[2]).all()
+    for seen in (read_trace(tmp_path / "r").rewards, read_trace(tmp_path / "r").readings):
+        assert np.isfinite(seen[:2]).all()
+        assert np.isnan(seen[2]).all()
 
 
 # What a node checks for itself

@@ -148,3 +148,4 @@ def test_private_losses_between_real_processes(tmp_path) -> None:
     trace = run.trace()
     assert trace["L"].shape[2] == 0
     assert np.isfinite(trace["rewards"]).all()
+    assert np.isfinite(trace["readings"]).all()

@@ -164,6 +164,9 @@ class FedGWC:
             return cluster
         if updates.rewards is not None:  # each client has computed its own
             given = updates.rewards.double().numpy()
+            known = updates.readings
+            if known is not None and known.isfinite().all():  # rows differ only where a replay mixes cohorts
+                cluster = self._heard(cluster, *known.mean(0).tolist())
             return self.interact(cluster, updates.clients, given / given.sum() if self.normalise else given)
         seen = Readings(updates.losses.numpy(), updates.sizes.numpy() if self.statistics == "weighted" else None)
         draws = rng.generator(cluster.id, 1) if self.loss_samples else None

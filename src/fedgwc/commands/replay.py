@@ -28,8 +28,8 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
         raise InputError(f"--export writes a new npz file; {export} exists already or does not end in .npz")
     trace = read_trace(path)
     if rounds is not None:
-        trace = replace(trace, ids=trace.ids[:rounds], losses=trace.losses[:rounds])
-        trace = replace(trace, rewards=None if trace.rewards is None else trace.rewards[:rounds])
+        by_round = {name: getattr(trace, name) for name in ("ids", "losses", "rewards", "readings")}
+        trace = replace(trace, **{name: a[:rounds] for name, a in by_round.items() if a is not None})
     if export is not None:
         _export(trace, export)
     axes = [parse_axis(s) for s in sweeps]
@@ -118,7 +118,7 @@ def _numbers(trace: Trace, state: FedGWCState) -> dict[str, str]:
 
 
 def _export(trace: Trace, path: Path) -> None:
-    optional = {"truth": trace.truth, "counts": trace.counts, "sizes": trace.sizes, "rewards": trace.rewards}
+    optional = {name: getattr(trace, name) for name in ("truth", "counts", "sizes", "rewards", "readings")}
     known = {k: v for k, v in optional.items() if v is not None}
-    np.savez_compressed(path, ids=trace.ids.astype(np.int32), L=trace.losses, **known)  # type: ignore[arg-type]
+    np.savez_compressed(path, ids=trace.ids.astype(np.int32), L=trace.losses, **known)
     print(f"wrote {path}: {len(trace.ids)} rounds of {trace.n_clients} clients")

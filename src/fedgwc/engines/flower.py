@@ -23,7 +23,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fedgwc.core import Floats, Ids, Scores, Split, Updates
+from fedgwc.core import Ids, Scores, Split, Updates
 from fedgwc.engines.meter import Costs, Reported
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.options import Options
@@ -72,15 +72,18 @@ class FlowerEngine:
         before, rounding = dict(self.roster.invalid), torch.finfo(models.dtype).eps
         try:
             enough = self._enough(answers, len(models))
-            rewards = self.private.rewards(enough, self._ask, self.number, rounding) if self.private else None
+            private = self.private and self.private.rewards_and_readings(enough, self._ask, self.number, rounding)
         finally:  # good is who was so in every exchange
             for a in answers:
                 if self.roster.invalid.get(a.task.number) == before.get(a.task.number):
                     self.roster.good(a.task.number, a.size, a.counts)
-        updates, rows = self._updates(enough, models, rewards)
+        updates, rows = self._updates(enough, models)
+        if private:
+            rewards, readings = map(torch.from_numpy, private)
+            updates = replace(updates, rewards=rewards, readings=readings)
         steps = sum(a.kept.steps if a.kept else len(a.losses) for a in enough)
         self.costs = self.costs.plus(client_updates=len(updates), gradient_steps=steps)
-        self.reported.append(Reported(updates.clients, rows, updates.losses.numpy(), rewards))
+        self.reported.append(Reported(updates.clients, rows, updates.losses.numpy(), *(private or ())))
         return updates
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
@@ -185,15 +188,14 @@ class FlowerEngine:
             raise TooFewReplies(f"{len(answers)} valid answers; a model needs {self.options.min_replies}")
         return [a for a in answers if a.task.row not in few]
 
-    def _updates(self, answers: list[Trained], models: Tensor, rewards: Floats | None) -> tuple[Updates, Ids]:
+    def _updates(self, answers: list[Trained], models: Tensor) -> tuple[Updates, Ids]:
         clients = np.array([a.task.number for a in answers], np.int64)
         losses = np.full((len(answers), max(len(a.losses) for a in answers)), np.nan)
         for i, a in enumerate(answers):
             losses[i, : len(a.losses)] = a.losses
         trained = torch.from_numpy(np.stack([a.model for a in answers])).to(models)
         sizes = torch.tensor([a.size for a in answers])
-        given = None if rewards is None else torch.from_numpy(rewards)
-        updates = Updates(clients, trained, torch.from_numpy(losses).to(models.dtype), sizes, self.wire.n_params, given)
+        updates = Updates(clients, trained, torch.from_numpy(losses).to(models.dtype), sizes, self.wire.n_params)
         return updates, np.array([a.task.row for a in answers], np.int64)
 
 

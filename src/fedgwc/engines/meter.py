@@ -34,6 +34,7 @@ class Reported:
     which: Ids  # [n] the model each started from
     losses: NDArray[np.floating]  # [n, S]
     rewards: NDArray[np.floating] | None = None  # [n], where losses are private
+    readings: NDArray[np.floating] | None = None  # [n, 4] of each row's cohort, likewise
 
 
 class Meter:

@@ -5,10 +5,11 @@ the SuperNode. Then each is asked at most once:
 
 query.losses_sum       about each model: keys of all parties, steps of all their clients, centre, scale, records of this node
 The reply:             sums   one masked array [2 words, 2 moments, S] per model
-query.losses_reward    about each model: mean [S] and variance [S]
+query.losses_reward    about each model: mean [S] and variance [S], and whether they are plain
 The reply:             rewards  one number in [0, 1] per record
+                       means    if they are, one masked array [2 words] per model: the squares of its clients' own means
 
-The losses enter one sum and one reward and are forgotten, so nobody can ask for the same losses in two different companies.
+The losses enter these sums and one reward and are forgotten, so nobody can ask for the same losses in two different companies.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from flwr.clientapp.typing import ClientAppCallable
 from fedgwc.core import SMALLEST_COHORT
 from fedgwc.errors import InputError
 from fedgwc.flower import masking
-from fedgwc.flower.moments import LARGEST, counted_steps, moments, padded
+from fedgwc.flower.moments import LARGEST, counted_steps, moments, padded, squared_means
 from fedgwc.readings import rewards_around
 
 PRIVATE = "private-losses"  # in a question's config: hide them; in a node's configuration: never answer otherwise
 SUM, REWARD = "losses_sum", "losses_reward"
-_SECRET, _LOSSES, _SIZES, _SUMMED = (f"fedgwc-{name}" for name in ("secret", "losses", "sizes", "summed"))
+_SECRET, _LOSSES, _SIZES, _SUMMED, _KEYS = (f"fedgwc-{name}" for name in ("secret", "losses", "sizes", "summed", "keys"))
 
 
 def private_losses(app: ClientApp) -> ClientApp:
@@ -80,7 +81,7 @@ def _keep(state: RecordDict, reply: RecordDict) -> None:
 
 
 def forget(state: RecordDict) -> None:
-    for name in (_SECRET, _LOSSES, _SIZES, _SUMMED):
+    for name in (_SECRET, _LOSSES, _SIZES, _SUMMED, _KEYS):
         state.pop(name, None)
 
 
@@ -92,11 +93,11 @@ def check(losses: Sequence[float]) -> None:
 
 def masked_sums(state: RecordDict, content: RecordDict) -> RecordDict:
     """This node's part of every sum it is asked for."""
-    if _SECRET not in state:
+    if _SECRET not in state or _SUMMED in state:
         raise InputError("this node holds no losses that have not been summed yet")
     secret = cast(bytes, state.config_records[_SECRET]["secret"])
     losses, sizes = state.metric_records[_LOSSES], state.metric_records[_SIZES]
-    sums, groups = ArrayRecord(), ConfigRecord()
+    sums, groups, parties = ArrayRecord(), ConfigRecord(), ConfigRecord()
     for model, asked in content.config_records.items():
         keys, mine = set(cast(list[bytes], asked["keys"])), cast(list[str], asked["mine"])
         steps, scale, centre = cast(list[int], asked["steps"]), cast(float, asked["scale"]), np.array(asked["centre"])
@@ -105,10 +106,9 @@ def masked_sums(state: RecordDict, content: RecordDict) -> RecordDict:
         weights = np.array([cast(int, sizes[name]) * scale if scale else 1.0 for name in mine])
         words = masking.encode(moments(x, weights, centre), len(keys))
         sums[model] = Array(words + masking.mask(secret, keys, purpose(model, asked), words.shape))
-        groups[model] = mine
+        groups[model], parties[model] = mine, asked["keys"]
     # Only now: a question that could not be answered revealed nothing.
-    del state[_SECRET]
-    state[_SUMMED] = groups
+    state[_SUMMED], state[_KEYS] = groups, parties
     return RecordDict({"sums": sums})
 
 
@@ -126,9 +126,9 @@ def _company(keys: set[bytes], mine: Sequence[str], steps: Sequence[int], taken:
 
 
 def own_rewards(state: RecordDict, content: RecordDict) -> RecordDict:
-    """Each client's own reward, from the statistics of the cohort that it was summed with."""
+    """Each client's own reward, from the statistics of the cohort that it was summed with, and the sums of means around them."""
     groups = state.config_records.get(_SUMMED, ConfigRecord())
-    rewards = MetricRecord()
+    rewards, means = MetricRecord(), ArrayRecord()
     for model, told in content.config_records.items():
         if model not in groups:
             raise InputError("this node has not been part of such a sum, or has told its rewards already")
@@ -138,5 +138,15 @@ def own_rewards(state: RecordDict, content: RecordDict) -> RecordDict:
             raise InputError("mean and variance must be finite numbers, one per step, and no variance negative")
         x = padded([cast(list[float], state.metric_records[_LOSSES][n]) for n in names], len(mean))
         rewards.update(zip(names, rewards_around(x, mean, variance).tolist(), strict=True))
+        if told.get("plain"):
+            secret = cast(bytes, state.config_records[_SECRET]["secret"])
+            keys = set(cast(list[bytes], state.config_records[_KEYS][model]))
+            words = masking.encode(np.array(squared_means(x, mean)), len(keys))
+            means[model] = Array(words + masking.mask(secret, keys, _around(model, told), words.shape))
     forget(state)
-    return RecordDict({"rewards": rewards})
+    return RecordDict({"rewards": rewards, "means": means})
+
+
+def _around(model: str, told: ConfigRecord) -> bytes:
+    """Never the purpose of a first sum, so that no mask is used twice."""
+    return json.dumps([model, told["mean"], told["variance"]]).encode()

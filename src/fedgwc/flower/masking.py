@@ -32,7 +32,7 @@ def encode(values: Floats, parties: int) -> Words:
     """Fixed point modulo 2^64: [...] -> [2, ...], so that sums over so many parties cannot overflow."""
     scaled = values * HIGH
     if not 1 <= parties <= MOST_PARTIES or not (np.abs(scaled) < 2.0**62 / parties).all():
-        raise InputError(f"numbers up to {np.abs(values).max():g} are too large for a sum over {parties} parties")
+        raise InputError(f"a number is too large for a sum over {parties} parties")  # which one is not to be known
     high = np.floor(scaled)
     return np.stack([high.astype(np.int64).view(np.uint64), np.rint((scaled - high) * LOW).astype(np.uint64)])
 

@@ -1,4 +1,4 @@
-"""A cohort's mean and variance of each local step, from sums alone. Losses are taken around a centre near their mean.
+"""What a cohort's losses say, from sums over its clients alone. Losses are taken around a centre near their mean.
 
 n clients of which client k made the first steps[k] steps; S steps are counted. The weights are 1 or sample counts.
 """
@@ -49,3 +49,26 @@ def statistics(sums: Floats, steps: Ids, weights: Floats | None, centre: Floats,
     if not (np.abs(mean) <= LARGEST).all() or (variance < -noise).any():
         raise ValueError("no losses have such a mean and variance")
     return mean, np.where(variance <= noise, 0.0, variance)
+
+
+def squared_means(losses: Floats, mean: Floats) -> float:
+    """Sum of the clients' own mean losses squared, around the cohort's mean [S], each once per step made: losses [n, S] with NaN.
+
+    Divided by S: so it is no larger than the squares of one step.
+    """
+    made = np.isfinite(losses)
+    return float((np.where(made, losses - mean, 0.0).sum(1) ** 2 / made.sum(1)).sum() / len(mean))
+
+
+def variances(own: float, sums: Floats, steps: Ids) -> tuple[float, float]:
+    """(between, within) as `loss_variances` has them, from the sum of `squared_means` and the plain sums of `moments` [2, S].
+
+    Sums that cannot come from losses raise ValueError.
+    """
+    n, S = len(steps), sums.shape[1]
+    made = np.minimum(steps, S)
+    squares = float((sums[1] - sums[0] ** 2 / (made[:, None] > np.arange(S)).sum(0)).sum())  # around the mean
+    if not 0 <= S * own <= squares + 1e-9 * sums[1].sum() + n * S * NOISE:
+        raise ValueError("no losses have such means")
+    freedom = (made.sum() - n) * (n - 1) / n
+    return S * own / (n - 1), max(squares - S * own, 0.0) / freedom if freedom > 0 else 0.0

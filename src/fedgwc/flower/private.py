@@ -1,5 +1,8 @@
 """Private losses at the server: after training it asks for masked sums, then for rewards, and never sees a client's losses.
 
+With the rewards comes another masked sum, of the clients' mean losses squared: with it the server knows what the cohort's
+losses say as a whole (`Updates.readings`). Where it fails the rewards count all the same.
+
 The parties of a sum are nodes: each adds up its own clients and masks the result. `keeping` is the other side.
 
 A party that fails between training and sum makes that sum worthless. It is not tried again with those who are left: two sums
@@ -28,10 +31,11 @@ from fedgwc.errors import InputError
 from fedgwc.flower import checks, masking
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.keeping import REWARD, SUM
-from fedgwc.flower.moments import counted_steps, statistics
+from fedgwc.flower.moments import counted_steps, statistics, variances
 from fedgwc.flower.wire import Kept, Question, Rewarded, Summed, Task, Trained
 
 log = logging.getLogger("fedgwc")
+UNKNOWN: Floats = np.full(4, np.nan)  # readings
 
 
 class Ask(Protocol):
@@ -56,6 +60,15 @@ class Cohort:
         return sorted({kept.key for kept in self.members.values()})
 
 
+@dataclass(frozen=True)
+class Told:
+    """What the sums of a cohort say."""
+
+    sums: Floats  # [2, S]
+    mean: Floats  # [S]
+    variance: Floats  # [S]
+
+
 def privacy_of(algorithm: Any, note: Path | None = None) -> PrivateLosses | None:
     """How this algorithm's losses can stay private; None: it needs none. Others are refused."""
     if isinstance(algorithm, FedAvg | IFCA):  # IFCA's clients say which model fits best, not how well
@@ -78,17 +91,21 @@ class PrivateLosses:
         self.weighted, self.note = weighted, note
         self.centre: Floats = np.zeros(1)  # [S] the last round's mean: sums around it keep the most digits
 
-    def rewards(self, answers: Sequence[Trained], ask: Ask, number: int, rounding: float) -> Floats:
-        """[n], NaN where there is none."""
+    def rewards_and_readings(self, answers: Sequence[Trained], ask: Ask, number: int, rounding: float) -> tuple[Floats, Floats]:
+        """[n] and [n, 4] as in `Updates`; NaN where there is none."""
         cohorts = self._cohorts(answers) if self._is_new(number) else {}
         told = self._statistics(cohorts, ask, rounding)
         tasks = [t for row in told for t in cohorts[row].members]
-        found: list[Rewarded] = ask(tasks, lambda mine: [_ask_reward(mine, told)], lambda c, t: _read_rewards(c, t, cohorts))
+        found: list[Rewarded] = ask(
+            tasks, lambda mine: [_ask_reward(mine, told, cohorts)], lambda c, t: _read_rewards(c, t, cohorts)
+        )
         by_task = {r.task: r.reward for r in found}
+        by_row = {row: _readings(row, cohorts[row], told[row], found) for row in told}
         if told:
-            longest = max((mean for mean, _ in told.values()), key=len)
-            self.centre = np.array([np.mean([m[s] for m, _ in told.values() if s < len(m)]) for s in range(len(longest))])
-        return np.array([by_task.get(a.task, np.nan) for a in answers], np.float64)
+            means = [t.mean for t in told.values()]
+            self.centre = np.array([np.mean([m[s] for m in means if s < len(m)]) for s in range(max(map(len, means)))])
+        rewards = np.array([by_task.get(a.task, np.nan) for a in answers], np.float64)
+        return rewards, np.array([by_row.get(a.task.row, UNKNOWN) for a in answers])
 
     def _is_new(self, number: int) -> bool:
         if self.note is None:
@@ -114,8 +131,8 @@ class PrivateLosses:
             found[row] = Cohort(cohort, steps, sizes * scale if scale else None, scale, centre)
         return found
 
-    def _statistics(self, cohorts: dict[int, Cohort], ask: Ask, rounding: float) -> dict[int, tuple[Floats, Floats]]:
-        """Mean and variance of every cohort of which each node has sent its sum."""
+    def _statistics(self, cohorts: dict[int, Cohort], ask: Ask, rounding: float) -> dict[int, Told]:
+        """Of every cohort of which each node has sent its sum."""
         tasks = [t for c in cohorts.values() for t in c.members]
         sums: list[Summed] = ask(tasks, lambda mine: [_ask_sum(mine, cohorts)], lambda c, t: _read_sums(c, t, cohorts))
         told = {}
@@ -126,10 +143,28 @@ class PrivateLosses:
                 continue
             total = masking.decode(masking.total(list(words.values())))
             try:
-                told[row] = statistics(total, c.steps, c.weights, c.centre, rounding)
+                told[row] = Told(total, *statistics(total, c.steps, c.weights, c.centre, rounding))
             except ValueError as reason:
                 log.warning("model %d: somebody spoiled the sum, %s; no rewards this time", row, reason)
         return told
+
+
+def _readings(row: int, c: Cohort, told: Told, found: Sequence[Rewarded]) -> Floats:
+    """[4] where each node has sent its sum of means; weighted statistics ask for none."""
+    if c.weights is not None:
+        return UNKNOWN
+    words = {c.members[r.task].key: r.words for r in found if r.task.row == row and r.words is not None}  # by node
+    if len(words) < len(c.keys):
+        told_by = f"{len(words)} of {len(c.keys)} nodes sent their sum of means"
+        log.warning("model %d: %s (those of an older version cannot); contrast and drift are unknown this time", row, told_by)
+        return UNKNOWN
+    first, second = told.mean[:2] if len(told.mean) > 1 else (0.0, 0.0)
+    try:
+        own = float(masking.decode(masking.total(list(words.values()))))
+        return np.array([*variances(own, told.sums, c.steps), first, second])
+    except ValueError as reason:
+        log.warning("model %d: somebody spoiled the sum of means, %s; contrast and drift are unknown this time", row, reason)
+        return UNKNOWN
 
 
 def _name(row: int) -> str:
@@ -154,20 +189,22 @@ def _read_sums(content: RecordDict, tasks: Sequence[Task], cohorts: dict[int, Co
     return found
 
 
-def _ask_reward(mine: Sequence[Task], told: dict[int, tuple[Floats, Floats]]) -> Question:
+def _ask_reward(mine: Sequence[Task], told: dict[int, Told], cohorts: dict[int, Cohort]) -> Question:
     content = RecordDict()
     for row in sorted({t.row for t in mine}):
-        mean, variance = told[row]
-        content[_name(row)] = ConfigRecord({"mean": mean.tolist(), "variance": variance.tolist()})
+        mean, variance = told[row].mean.tolist(), told[row].variance.tolist()
+        content[_name(row)] = ConfigRecord({"mean": mean, "variance": variance, "plain": cohorts[row].weights is None})
     return Question(tuple(mine), content, f"query.{REWARD}")
 
 
 def _read_rewards(content: RecordDict, tasks: Sequence[Task], cohorts: dict[int, Cohort]) -> dict[Task, Rewarded | Invalid]:
-    record = content.metric_records.get("rewards", MetricRecord())
+    record, means = content.metric_records.get("rewards", MetricRecord()), content.array_records.get("means", ArrayRecord())
     found: dict[Task, Rewarded | Invalid] = {}
     for task in tasks:
+        sent = means.get(_name(task.row))
         try:
-            found[task] = Rewarded(task, checks.share(record, cohorts[task.row].members[task].record))
+            words = None if sent is None else checks.array(sent, (2,), np.dtype(np.uint64))
+            found[task] = Rewarded(task, checks.share(record, cohorts[task.row].members[task].record), words)
         except Invalid as reason:
             found[task] = reason
     return found

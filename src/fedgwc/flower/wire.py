@@ -103,6 +103,7 @@ class Rewarded:
 
     task: Task
     reward: float
+    words: NDArray[np.uint64] | None  # [2], masked: its node's sum of squared means
 
 
 @dataclass(frozen=True)
