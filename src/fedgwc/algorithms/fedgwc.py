@@ -17,23 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgwc import perception
 from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, copied
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
 from fedgwc.cuts import Cut, best_cut
 from fedgwc.errors import InputError
-from fedgwc.interactions import (
-    LARGE,
-    Features,
-    Score,
-    affinity,
-    checked,
-    fedgw_cluster,
-    move,
-    perception_distances,
-)
+from fedgwc.interactions import Features, Score, affinity, checked, count, fedgw_cluster, move
 from fedgwc.readings import Readings
 from fedgwc.spectral import Assign, coordinates
+
+MOST_VISITS = np.iinfo(np.int16).max  # that are counted within a window of many clients
 
 
 @dataclass(frozen=True)
@@ -91,9 +85,9 @@ class FedGWC:
                 f"contrast must be >= -1, agreement at most 1 and directions >= 1, "
                 f"got {self.contrast}, {self.agreement} and {self.directions}"
             )
-        if self.n_max < 2 or self.min_size < 1 or self.visits < 1 or self.loss_samples < 0:
+        if self.n_max < 2 or self.min_size < 1 or not 1 <= self.visits < MOST_VISITS or self.loss_samples < 0:
             raise InputError(
-                f"n_max must be >= 2, min_size and visits >= 1 and loss_samples >= 0, "
+                f"n_max must be >= 2, min_size >= 1, visits in 1..{MOST_VISITS - 1} and loss_samples >= 0, "
                 f"got {self.n_max}, {self.min_size}, {self.visits} and {self.loss_samples}"
             )
 
@@ -177,7 +171,7 @@ class FedGWC:
         """Eq. 2 and Eq. 3 for the members that were sampled; the matrices are written in place."""
         at, rewards = checked(np.searchsorted(cluster.members, clients), rewards, len(cluster.members))
         pairs = np.ix_(at, at)
-        cluster.visits[pairs] += 1
+        count(cluster.visits, pairs)
         visits, old = cluster.visits[pairs], cluster.P[pairs]
         alpha = self._steps(visits, len(cluster.members))  # [n, n]
         for matrix, reading in ((cluster.P, rewards), (cluster.sides, sides), (cluster.spreads, spreads)):
@@ -227,11 +221,9 @@ class FedGWC:
     def _end_of_window(self, cluster: Cluster) -> tuple[Cluster, Ids | None, dict[int, float]]:
         """Divide where the last window would have, if clients differ enough."""
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
-        views = (cluster.sides, cluster.spreads) if told else (cluster.P,)
-        seen = (perception_distances(v, cluster.visits) for v in views if v is not None)
-        distances = next(seen)
-        for more in (*seen, *([] if cluster.distances is None else [cluster.distances])):
-            distances += more  # in place: of many clients there is no room for another one
+        views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
+        distances = np.zeros_like(views[0]) if cluster.distances is None else cluster.distances
+        perception.add_distances(distances, views, cluster.visits)  # in place: of many clients there is no room for copies
         cut = self._cut(distances)
         labels, scores = (None, {}) if cut is None else (cut.labels, {2: cut.score})
         believed = (
@@ -302,7 +294,8 @@ class FedGWC:
 
     def _cluster(self, id: int, parent: int | None, born: int, members: Ids, server: Server, scores: dict[int, float]) -> Cluster:
         K = len(members)
-        real, whole = (np.float64, np.int64) if K <= LARGE else (np.float32, np.int32)
+        short = np.int16 if self.when == "windows" else np.int32  # within a window a pair meets a few times
+        real, whole = (np.float64, np.int64) if K <= perception.LARGE else (np.float32, short)
         P = np.full((K, K), 1 / K**2 if self.start == "1/K^2" else 0.0, real)
         sides, spreads = np.zeros((2, K, K), real) if self.sides and self.when == "windows" else (None, None)
         visits = np.zeros((K, K), whole)

@@ -75,6 +75,6 @@ def copied(state: FedGWCState) -> FedGWCState:
 
 
 def written(c: Cluster) -> dict[str, Any]:
-    """The matrices over pairs of members that rounds write to, by name."""
-    named = {"P": c.P, "visits": c.visits, "sides": c.sides, "spreads": c.spreads}
+    """What rounds write to, by name: means and counts of the present window, and distances until then."""
+    named = {"P": c.P, "visits": c.visits, "sides": c.sides, "spreads": c.spreads, "distances": c.distances}
     return {name: a for name, a in named.items() if a is not None}

@@ -69,8 +69,8 @@ def _wider(c: Cluster, members: Ids) -> Cluster:
     n = len(members) - len(c.members)
     if n == 0:
         return c
-    wider: dict[str, Any] = {name: np.pad(a, ((0, n), (0, n))) for name, a in written(c).items()}
-    wider |= {"gamma": np.pad(c.gamma, (0, n)), "gamma2": np.pad(c.gamma2, (0, n))}
+    means = {**written(c), "gamma": c.gamma, "gamma2": c.gamma2, "distances": None}
+    wider: dict[str, Any] = {name: np.pad(a, (0, n)) for name, a in means.items() if a is not None}
     distances = None if c.distances is None else _from_the_middle(c.distances, n)
     return replace(c, members=members, distances=distances, cut=None, **wider)
 
