@@ -55,6 +55,15 @@ def coordinates(distances: NDArray[Any], n: int) -> Floats:
     return np.asarray(vectors[:, real] * np.sqrt(K), np.float64)
 
 
+def principal_axes(points: NDArray[Any], n: int) -> Floats:
+    """The leading axes [K, m] of points [K, d], with mean 0 and variance 1: the `coordinates` of their squared distances."""
+    X = points - points.mean(0, dtype=np.float64)
+    values, vectors = np.linalg.eigh(X.T @ X)
+    largest = np.argsort(values)[::-1][: min(n, len(X) - 1)]
+    real = largest[values[largest] > 1e-9 * max(float((X**2).sum(1).max(initial=0.0)), 1e-12)]
+    return np.asarray(X @ vectors[:, real] * np.sqrt(len(X) / values[real]), np.float64)
+
+
 def largest_eigenpairs(
     like: NDArray[Any], n: int, product: Callable[[NDArray[Any]], NDArray[Any]], whole: Callable[[], NDArray[Any]]
 ) -> tuple[Floats, Floats]:

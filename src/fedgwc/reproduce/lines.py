@@ -94,6 +94,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "algorithm.contrast": 2.0,
         "algorithm.agreement": 0.9,
         "algorithm.directions": 3,
+        "algorithm.pairs_up_to": 4096,
     },
 }
 
