@@ -21,6 +21,7 @@ def perception_distances(V: ArrayLike, visits: ArrayLike) -> NDArray[Any]:
     """Squared distances between UPVs, per entry of them. V [K, K] is kept as P is; visits [K, K] -> [K, K], diagonal 0.
 
     A pair that never met has no entry: what stands in for it is the client's mean over all its rounds, which the diagonal holds.
+    A client that was in no round stands in the middle of the others.
 
     >>> perception_distances([[0.2, 0.2, 0.2], [0.2, 0.2, 0.2], [0.8, 0.8, 0.8]], np.ones((3, 3))).round(2).tolist()
     [[0.0, 0.0, 0.36], [0.0, 0.0, 0.36], [0.36, 0.36, 0.0]]
@@ -50,9 +51,12 @@ def add_distances(distances: NDArray[Any], views: Sequence[NDArray[Any]], visits
 
 
 def fill_in(view: NDArray[Any], visits: NDArray[Any]) -> None:
-    """A pair that never met gets its first client's mean over all its rounds."""
+    """In place: a pair that never met gets its first client's mean over all its rounds, who was in none the others' means."""
     for k in blocks(len(view)):
         np.copyto(view[k], np.diag(view)[k, None], where=visits[k] <= 0)
+    away = np.diag(visits) <= 0
+    if away.any() and not away.all():
+        view[away] = (view.sum(0, dtype=np.float64) - view[away].sum(0, dtype=np.float64)) / (~away).sum()
 
 
 def upv_distances(V: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]]:

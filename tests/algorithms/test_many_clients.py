@@ -36,6 +36,14 @@ class Spoken:
         return Updates(clients, models[which], torch.from_numpy(losses), torch.ones(len(clients)))
 
 
+class Partly(Spoken):
+    """Some clients never answer."""
+
+    def train(self, clients, models, which, seed):
+        there = clients >= 6
+        return super().train(clients[there], models, which[there], seed)
+
+
 class Private(Spoken):
     """Clients that tell their rewards alone."""
 
@@ -96,6 +104,14 @@ def test_who_was_away_stands_in_the_middle():
     means, seen = np.array([0.2, 0.0, 0.6]), np.array([True, False, True])
     assert from_the_middle(means, seen).tolist() == [0.2, 0.4, 0.6]
     assert from_the_middle(means, ~seen).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("pairs_up_to", [0, 30], ids=["by client", "by pairs"])
+def test_clients_that_were_never_there_are_not_a_group(pairs_up_to):
+    """Clients in a row differ enough to be divided, and no cut is clear enough to be made twice; six of them are away."""
+    row = 1 + np.random.default_rng(0).standard_normal(30)
+    _, states = play(Partly(row), 60, pairs_up_to=pairs_up_to, visits=10 if pairs_up_to else 1)
+    assert not any(set(np.flatnonzero(s.labels == y)) <= set(range(6)) for s in states[-1].splits for y in (0, 1))
 
 
 # Paths and distances
