@@ -53,6 +53,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "`directions` 6": {"directions": 6},
     "`min_size` 3": {"min_size": 3},
     "`min_size` 10": {"min_size": 10},
+    "by client, `pairs_up_to` 0": {"pairs_up_to": 0},
     "without drift": {"drift": np.inf},
     "without chance": {"draws": 0},
     "without contrast": {"contrast": -1.0},

@@ -8,10 +8,14 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc_state import Cluster
 from fedgwc.interactions import affinity, fedgw_cluster, update_interactions
 from fedgwc.metrics import adjusted_rand_index
 
@@ -37,8 +41,47 @@ def clusters(K: int) -> dict[str, float]:
     began = time.perf_counter()
     labels, _ = fedgw_cluster(P, 500.0 / K, score="embedding", assign="cluster_qr")
     took = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"seconds": took, "gib": peak, "agreement": adjusted_rand_index(truth, labels)}
+    return {"seconds": took, "gib": peak(), "agreement": adjusted_rand_index(truth, labels)}
+
+
+def window_of_pairs(K: int) -> dict[str, float]:
+    """The end of a later window of the default, with the state it needs: means of all pairs, and distances until then."""
+    algorithm = FedGWC(pairs_up_to=K)
+    cluster = algorithm.init(torch.zeros(1), K).clusters[0]
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 2, K)
+    for rows in np.array_split(np.arange(K), max(1, K // 1000)):
+        shape = (len(rows), K)
+        cluster.visits[rows] = rng.integers(0, 6, shape)  # three on average, and some pairs have never met
+        cluster.sides[rows] = 0.3 + 0.2 * rng.random(shape, np.float32) + 0.2 * truth[rows, None]
+        cluster.spreads[rows] = cluster.P[rows] = 0.4 + 0.2 * rng.random(shape, np.float32)
+    return end_of_window(algorithm, replace(cluster, distances=np.zeros_like(cluster.P)), truth)
+
+
+def window_of_clients(K: int) -> dict[str, float]:
+    """The same by client, after 20 windows."""
+    algorithm = FedGWC(pairs_up_to=0)
+    cluster = algorithm.init(torch.zeros(1), K).clusters[0]
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 2, K)
+    cluster.visits[:] = rng.poisson(30, K)
+    cluster.sides[:] = 0.3 + 0.2 * rng.random(K) + 0.2 * truth
+    cluster.spreads[:] = 0.4 + 0.2 * rng.random(K)
+    paths = 0.4 + 0.2 * rng.random((K, 40)) + 0.2 * np.outer(truth, np.arange(40) % 2)
+    return end_of_window(algorithm, replace(cluster, paths=paths), truth)
+
+
+def end_of_window(algorithm: FedGWC, cluster: Cluster, truth: np.ndarray) -> dict[str, float]:
+    K = len(cluster.members)
+    over = replace(cluster, ripe=K * K, heard=1, apart=1, cut=truth)  # whatever the next cut, there is one to compare it with
+    began = time.perf_counter()
+    _, labels, _ = algorithm.attempt(over, K, 0)
+    took = time.perf_counter() - began
+    return {"seconds": took, "gib": peak(), "agreement": adjusted_rand_index(truth, np.zeros(K) if labels is None else labels)}
+
+
+def peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def pairs(K: int) -> dict[str, float]:
@@ -62,7 +105,13 @@ def update(K: int) -> dict[str, float]:
     return {"seconds": min(seconds(lambda: update_interactions(P, cohort, rewards, 0.1, out=P)) for _ in range(20))}
 
 
-QUESTIONS = {"clusters": clusters, "pairs": pairs, "update": update}
+QUESTIONS = {
+    "clusters": clusters,
+    "window of pairs": window_of_pairs,
+    "window of clients": window_of_clients,
+    "pairs": pairs,
+    "update": update,
+}
 
 
 def table(measured: Callable[[list[str]], dict[str, float]]) -> str:
@@ -79,6 +128,14 @@ def table(measured: Callable[[list[str]], dict[str, float]]) -> str:
             f"| `fedgw_cluster` for n = 2..5, affinity included, {K:,} clients in four groups (ARI {a['agreement']:.2f}) "
             f"| {a['seconds']:.3g} | {a['gib']:.1f} GiB |"
         )
+    for K in (2714, 20000):
+        a = ask("window of pairs", K)
+        lines.append(
+            f"| the end of a window, {K:,} clients by pairs, their state included | {a['seconds']:.3g} | {a['gib']:.1f} GiB |"
+        )
+    for K in (20000, 100000):
+        a = ask("window of clients", K)
+        lines.append(f"| the same by client, {K:,} clients | {a['seconds']:.3g} | {a['gib']:.1f} GiB |")
     a = ask("pairs", 500)
     lines.append(f"| `affinity` of 500 clients ({a['loop'] / a['seconds']:.0f} times a loop over pairs) | {a['seconds']:.2g} | |")
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import ortho_group
 
 from fedgwc.cuts import ENOUGH, best_cut, clearer_than_chance, seen_across
-from fedgwc.interactions import perception_distances
+from fedgwc.perception import perception_distances
 from fedgwc.spectral import coordinates, davies_bouldin
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedgwc import interactions
+from fedgwc import perception
 from fedgwc.errors import InputError
 from fedgwc.interactions import affinity, fedgw_cluster, update_interactions
 from fedgwc.metrics import adjusted_rand_index
@@ -199,8 +199,7 @@ def test_affinity_equals_the_loop(K: int) -> None:
 def test_a_large_affinity_is_the_same_in_blocks_of_float32(options: dict[str, object], monkeypatch) -> None:
     P = random_matrix(31)
     whole = affinity(P, 0.3, **options)  # type: ignore[arg-type]
-    monkeypatch.setattr(interactions, "LARGE", 30)
-    monkeypatch.setattr(interactions, "BLOCK", 8)
+    monkeypatch.setattr(perception, "LARGE", 8)
     blocks = affinity(P, 0.3, **options)  # type: ignore[arg-type]
     assert (whole.dtype, blocks.dtype) == (np.float64, np.float32)
     np.testing.assert_allclose(blocks, whole, rtol=1e-5)
@@ -312,7 +311,7 @@ def test_disconnected_and_isolated_clients_do_no_harm() -> None:
 
 @pytest.mark.parametrize("large", [1000, 100], ids=["float64", "float32"])
 def test_truncated_and_dense_eigenvectors_agree(large: int, monkeypatch) -> None:
-    monkeypatch.setattr(interactions, "LARGE", large)
+    monkeypatch.setattr(perception, "LARGE", large)
     P, truth = two_groups((300, 150, 60), noise=0.05)
     labels, _ = fedgw_cluster(P, 0.5, score="embedding", assign="cluster_qr")
     assert adjusted_rand_index(truth, labels) == 1.0

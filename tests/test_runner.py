@@ -182,6 +182,17 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(small, tmp_path) -> No
     assert_same_runs(whole.folder, tmp_path / "r")
 
 
+def test_an_algorithm_says_what_it_does_differently_before_the_run(small, tmp_path) -> None:
+    heard = []
+    watcher = Silent()
+    watcher.message = heard.append  # type: ignore[method-assign]
+    run(small(rounds=1, algorithm={"name": "fedgwc", "pairs_up_to": 10}), tmp_path / "r", progress=watcher)
+    assert any("20 clients are more than algorithm.pairs_up_to=10" in note for note in heard)
+    with pytest.raises(InputError, match="pairs_up_to=20"):
+        run(small(rounds=1, algorithm={"name": "fedgwc-paper", "pairs_up_to": 10}), tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+
+
 def test_two_processes_cannot_write_one_folder(small, tmp_path) -> None:
     run(small(rounds=1), tmp_path / "r")
     other = RunFolder(tmp_path / "r")

@@ -17,15 +17,9 @@ if TYPE_CHECKING:
     from fedgwc.engines.simulate import Simulator
     from fedgwc.errors import InputError
     from fedgwc.experiment import Experiment, load
-    from fedgwc.interactions import (
-        affinity,
-        fedgw_cluster,
-        perception_distances,
-        update_interactions,
-        update_weights,
-        weight_interval,
-    )
+    from fedgwc.interactions import affinity, fedgw_cluster, update_interactions, update_weights, weight_interval
     from fedgwc.local import FlatModel, LocalTraining
+    from fedgwc.perception import perception_distances
     from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
     from fedgwc.runner import Result, rounds, run, run_together
 
@@ -56,7 +50,7 @@ _HOME = {
     "gaussian_spreads": "readings",
     "load": "experiment",
     "loss_variances": "readings",
-    "perception_distances": "interactions",
+    "perception_distances": "perception",
     "rounds": "runner",
     "run": "runner",
     "run_together": "runner",

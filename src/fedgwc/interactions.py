@@ -12,13 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedgwc.core import Floats, Ids
 from fedgwc.errors import InputError
+from fedgwc.perception import square, upv_distances
 from fedgwc.spectral import Assign, assign_labels, davies_bouldin, embedding
 
 Features = Literal["rows", "columns"]
 Score = Literal["affinity", "embedding"]
 
-LARGE = 4096  # clients; up to so many the affinity is computed in float64, above in float32
-BLOCK = 2048  # rows of a large affinity made at once
 FLAT = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-5}  # affinities that differ by less hold no structure, only rounding
 
 
@@ -85,6 +84,11 @@ def move(means: NDArray[Any], at: Any, values: Floats, alpha: Floats) -> None:
     means[at] = (1 - alpha) * means[at] + alpha * values
 
 
+def count(visits: NDArray[Any], at: Any) -> None:
+    """One more visit, in place. The largest number that the type can hold stays: from there on a mean of 1/n steps forgets."""
+    visits[at] += visits[at] < np.iinfo(visits.dtype).max
+
+
 def checked(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:
     """A cohort's client numbers and rewards, which may come from anywhere."""
     ids, omega = np.asarray(cohort), np.asarray(rewards, np.float64)
@@ -109,11 +113,10 @@ def _alpha(alpha: float | ArrayLike, shape: tuple[int, ...]) -> Floats:
 def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: bool = False) -> NDArray[Any]:
     """Eq. 4: W_kj = exp(-beta |v_k - v_j|^2) over unbiased perception vectors (UPV). P [K, K] -> W [K, K], diagonal 1.
 
-    The UPV of client k towards j is row k of P without the entries k and j. All pairs come from one matrix product: the
-    squared distance of whole rows less the two entries that a pair leaves out. `features="columns"` takes columns instead
-    of rows and `scaled` first brings P to [0, 1] by its extremes, both as in the authors' release.
+    The UPV of client k towards j is row k of P without the entries k and j. `features="columns"` takes columns instead of
+    rows and `scaled` first brings P to [0, 1] by its extremes, both as in the authors' release.
 
-    Of more than `LARGE` clients W is float32, made block by block, so that P and W are all that memory must hold.
+    Of more than `perception.LARGE` clients W is float32, made block by block, so that P and W are all that memory must hold.
 
     >>> P = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     >>> affinity(P, beta=1.0).round(3).tolist()
@@ -121,65 +124,16 @@ def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: 
     """
     if not (np.isfinite(beta) and beta > 0):
         raise InputError(f"beta must be positive and finite, got {beta}; it is the spread of the RBF kernel")
-    V = _square(P)
+    V = square(P)
     if scaled and np.ptp(V) > 0:
         beta = beta / float(np.ptp(V)) ** 2  # distances feel only the scale
-    W = _upv_distances(V.T if features == "columns" else V)
+    W = np.empty(V.shape, V.dtype)
+    for k, j, squared in upv_distances(V.T if features == "columns" else V):
+        W[k, j], W[j, k] = squared, squared.T
     np.multiply(W, -beta, out=W)
     np.exp(W, out=W)
     np.fill_diagonal(W, 1.0)
     return W
-
-
-def perception_distances(V: ArrayLike, visits: ArrayLike) -> NDArray[Any]:
-    """Squared distances between UPVs, per entry of them. V [K, K] is kept as P is; visits [K, K] -> [K, K], diagonal 0.
-
-    A pair that never met has no entry: what stands in for it is the client's mean over all its rounds, which the diagonal holds.
-
-    >>> perception_distances([[0.2, 0.2, 0.2], [0.2, 0.2, 0.2], [0.8, 0.8, 0.8]], np.ones((3, 3))).round(2).tolist()
-    [[0.0, 0.0, 0.36], [0.0, 0.0, 0.36], [0.36, 0.36, 0.0]]
-    """
-    known = _square(V)
-    met = np.asarray(visits) > 0
-    distances = _upv_distances(np.where(met, known, np.diag(known)[:, None]))
-    distances /= max(len(known) - 2, 1)
-    return distances
-
-
-def _upv_distances(V: NDArray[Any]) -> NDArray[Any]:
-    """Squared distances [K, K] between the UPVs of all pairs; of many clients block by block, so that there is room."""
-    K, own = len(V), np.diag(V)
-    centre = V.mean(0, dtype=np.float64).astype(V.dtype)
-    squared = np.empty_like(V, order="C")
-    blocks = [slice(i, i + BLOCK) for i in range(0, K, BLOCK)] if K > LARGE else [slice(0, K)]
-    for i, k in enumerate(blocks):
-        for j in blocks[i:]:
-            d = _squared_distances(V[k] - centre, V[j] - centre)  # of whole rows, less the two entries left out
-            d -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
-            d -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
-            np.maximum(d, 0.0, out=d)
-            if j == k:
-                squared[k, k] = (d + d.T) / 2
-            else:
-                squared[k, j], squared[j, k] = d, d.T
-    np.fill_diagonal(squared, 0.0)
-    return squared
-
-
-def _square(P: ArrayLike) -> NDArray[Any]:
-    V = np.asarray(P)
-    if V.ndim != 2 or V.shape[0] != V.shape[1] or not len(V):
-        raise InputError(f"P must be square, one row and column per client, got shape {V.shape}")
-    V = V.astype(np.float64 if len(V) <= LARGE else np.float32, copy=False)
-    if not np.isfinite([V.min(), V.max()]).all():
-        raise InputError("P holds NaN or infinite values; an interaction matrix has entries in [0, 1]")
-    return V
-
-
-def _squared_distances(A: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
-    """[a, b] between rows, which come centred: that keeps the difference of large equal numbers from losing digits."""
-    squared: NDArray[Any] = (A**2).sum(1)[:, None] + (B**2).sum(1) - 2 * (A @ B.T)
-    return squared
 
 
 def fedgw_cluster(

@@ -195,12 +195,13 @@ class _Run:
         self.engine, self.progress = engine, progress
         self.roll = Roll(engine, self.federation.n_clients)
         self.meter = Meter(self.roll)
+        notes = [*self.federation.notes, *getattr(self.job.algorithm, "notes", lambda _: ())(self.federation.n_clients)]
         self.folder = self._folder or RunFolder(new_folder(self.job.recipe, self.job.algorithm_name))
         if self.resume:
             self.folder.lock()
         else:
             self.folder.create(_config(self.job, engine, self.federation))
-        for note in self.federation.notes:
+        for note in notes:
             progress.message(note)
         try:
             # Not only of a new run: it may have been killed before it came to this.

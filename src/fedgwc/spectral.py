@@ -55,6 +55,15 @@ def coordinates(distances: NDArray[Any], n: int) -> Floats:
     return np.asarray(vectors[:, real] * np.sqrt(K), np.float64)
 
 
+def principal_axes(points: NDArray[Any], n: int) -> Floats:
+    """The leading axes [K, m] of points [K, d], with mean 0 and variance 1: the `coordinates` of their squared distances."""
+    X = points - points.mean(0, dtype=np.float64)
+    values, vectors = np.linalg.eigh(X.T @ X)
+    largest = np.argsort(values)[::-1][: min(n, len(X) - 1)]
+    real = largest[values[largest] > 1e-9 * max(float((X**2).sum(1).max(initial=0.0)), 1e-12)]
+    return np.asarray(X @ vectors[:, real] * np.sqrt(len(X) / values[real]), np.float64)
+
+
 def largest_eigenpairs(
     like: NDArray[Any], n: int, product: Callable[[NDArray[Any]], NDArray[Any]], whole: Callable[[], NDArray[Any]]
 ) -> tuple[Floats, Floats]:
@@ -63,8 +72,9 @@ def largest_eigenpairs(
     if K > DENSE_EIGEN:
         operator = LinearOperator((K, K), lambda x: product(x.reshape(-1)), dtype=like.dtype)
         start = np.cos(np.arange(K)).astype(like.dtype)  # fixed, so that the result is reproducible
+        exact = 0.0 if like.dtype == np.float64 else 1e-5  # float32 has hardly more digits, and they take as long again
         try:
-            values, vectors = eigsh(operator, n, which="LA", v0=start, ncv=max(4 * n, 40))
+            values, vectors = eigsh(operator, n, which="LA", v0=start, ncv=max(4 * n, 40), tol=exact)
             return np.asarray(values[::-1], np.float64), np.asarray(vectors[:, ::-1], np.float64)
         except ArpackNoConvergence:
             pass

@@ -80,6 +80,8 @@ class TensorBoard:
             self.seen.add(path.name)
             when, _, cluster = path.stem.partition("-")
             with np.load(path, allow_pickle=False) as file:
+                if "P" not in file:
+                    continue  # by client: there is no matrix to show
                 P, distances, labels = file["P"], file.get("distances"), file.get("labels")
             ranked = np.arange(len(P)) if labels is None else np.argsort(labels, kind="stable")
             name = f"cluster {cluster} {'at the end' if when == 'end' else 'at its split'}"

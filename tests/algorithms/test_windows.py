@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from fedgwc import perception
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.codec import pack, unpack
 from fedgwc.core import Rng, Updates
 from fedgwc.errors import InputError
 from fedgwc.flower.growing import grow
-from fedgwc.interactions import perception_distances
 from fedgwc.metrics import adjusted_rand_index
+from fedgwc.perception import perception_distances
 from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
 from fedgwc.runner import rounds
 
@@ -255,6 +256,28 @@ def test_a_round_leaves_its_state_alone_and_advance_does_not():
     assert reused.clusters[0].P is state.clusters[0].P
     for name in ("P", "sides", "spreads"):
         np.testing.assert_array_equal(getattr(pure.clusters[0], name), getattr(reused.clusters[0], name))
+
+
+def test_the_end_of_a_window_leaves_the_state_before_it_alone():
+    """A window's matrices and the distances are written over at its end: a round works on copies of its own."""
+    algorithm, states = play(Spoken(levels(0.0)), 19)
+    before = pack(states[-1])
+    engine = Spoken(levels(0.0))
+    algorithm.round(states[-1], engine, Rng(1, 20))
+    assert pack(states[-1]) == before
+
+
+def test_many_clients_are_divided_alike_in_float32_and_blocks(monkeypatch):
+    """Thirty clients taken for many."""
+    few = play(Spoken(lambda t: 1 + np.repeat([0.0, 4.0, 5.0], 10)), 60)
+    monkeypatch.setattr(perception, "LARGE", 8)
+    many = play(Spoken(lambda t: 1 + np.repeat([0.0, 4.0, 5.0], 10)), 60)
+    assert many[1][0].clusters[0].sides.dtype == np.float32
+    assert many[1][0].clusters[0].visits.dtype == np.int16
+    a, b = ([(s.id, s.ended, s.labels.tolist()) for s in states[-1].splits] for _, states in (few, many))
+    assert a == b
+    assert len(a) == 2
+    np.testing.assert_allclose(many[1][-1].clusters[0].distances, few[1][-1].clusters[0].distances, rtol=1e-4, atol=1e-6)
 
 
 def test_a_state_in_its_second_window_is_saved_and_read():

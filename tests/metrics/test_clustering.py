@@ -176,6 +176,17 @@ def test_defined_answers(counts: list[list[float]], labels: list[int], silhouett
     assert metrics.wasserstein_adjusted_davies_bouldin(counts, labels) == davies_bouldin
 
 
+def test_the_silhouette_of_many_clients_is_that_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    top = np.random.default_rng(0).uniform(0.5, 1.0, 400)
+    counts, labels = np.stack([top, 1 - top], 1), (top > 0.75).astype(int)
+    whole = metrics.wasserstein_adjusted_silhouette(counts, labels)
+    monkeypatch.setattr("fedgwc.metrics.clustering.MANY", 200)
+    some = metrics.wasserstein_adjusted_silhouette(counts, labels)
+    assert some == metrics.wasserstein_adjusted_silhouette(counts, labels)
+    assert some != whole
+    assert some == pytest.approx(whole, abs=0.05)
+
+
 def test_any_score_has_no_answer_for_one_cluster() -> None:
     assert math.isnan(wasserstein_adjusted(davies_bouldin_score, LINE, [1] * 4))
 

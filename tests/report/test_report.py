@@ -82,6 +82,22 @@ def test_a_run_of_fedgwc_has_every_section(page, finished) -> None:
     assert {f"classes-{c}" for c in run.leaves[:12]} <= names
 
 
+def test_clients_known_by_themselves_have_no_matrices(finished) -> None:
+    eager = {"when": "windows", "rate": 1.0, "visits": 1, "contrast": -1.0, "agreement": -1.0, "draws": 0, "pairs_up_to": 0}
+    folder = finished("fedgwc", rounds=25, algorithm=eager)
+    page = build([folder])
+    assert load(folder).splits
+    assert {s.id for s in page.sections} == ALWAYS | FEDGWC - {"matrices"} | {"pairs"}
+    assert any(p.name.startswith("embedding-0") for p in page.pictures)
+    assert "along the clearest cut" in html(page)
+
+
+def test_of_many_clients_some_are_drawn(finished, monkeypatch) -> None:
+    monkeypatch.setattr("fedgwc.report.interaction.MOST_POINTS", 10)
+    [section] = [s for s in build([finished("fedgwc")]).sections if s.id == "embedding"]
+    assert "Of more than 10 clients that many are drawn." in section.note
+
+
 def test_every_algorithm_has_a_sound_page(any_run) -> None:
     page = build([any_run])
     run = load(any_run)

@@ -30,6 +30,7 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
         after_split="keep",
         min_size=1,
         sampling="rare-first",
+        pairs_up_to=20_000,
     ),
     # The authors' released code, row by row.
     "fedgwc-release": FedGWC(
@@ -50,6 +51,7 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
         after_split="keep",
         min_size=1,
         cohort="same",
+        pairs_up_to=20_000,
     ),
 }
 

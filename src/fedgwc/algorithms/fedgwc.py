@@ -17,23 +17,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgwc import perception
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, copied
+from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, copied, recorded_leaves, recorded_splits, recorded_tree
+from fedgwc.algorithms.windows import among, cloud, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
 from fedgwc.cuts import Cut, best_cut, clearer_than_chance
 from fedgwc.errors import InputError
-from fedgwc.interactions import (
-    LARGE,
-    Features,
-    Score,
-    affinity,
-    checked,
-    fedgw_cluster,
-    move,
-    perception_distances,
-)
+from fedgwc.interactions import Features, Score, affinity, checked, count, fedgw_cluster, move
 from fedgwc.readings import Readings
-from fedgwc.spectral import Assign, coordinates
+from fedgwc.spectral import Assign
+
+MOST_VISITS = np.iinfo(np.int16).max  # that are counted within a window of many clients
+MEETING = 10  # rounds of a client until it has met a given other one, when a tenth of them train
 
 
 @dataclass(frozen=True)
@@ -56,12 +52,13 @@ class FedGWC:
     start: Literal["zero", "1/K^2"] = "zero"  # entries of a fresh P
     # When to try a split
     when: Literal["windows", "visits", "mse"] = "windows"
-    visits: int = 3  # "windows": rounds until the median pair was seen so often; "visits": then 2, 4, 8, ... times that
+    visits: int = 3  # rounds until the median pair was seen so often; "visits": then 2, 4, 8, ... times that
     agreement: float = 0.9  # adjusted Rand index between the cuts at the ends of two windows
     directions: int = 3  # leading axes of the clients' cloud in whose span it may be cut
     contrast: float = 2.0  # how much more clients must differ than a client's own batches
     draws: int = 99  # clouds without groups, all of which must divide less clearly
     drift: float = 1.0  # enough without these: how much higher losses are at the first local step than at the second
+    pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
     mse_average: bool = False  # an exponential average of that over rounds
@@ -93,15 +90,28 @@ class FedGWC:
                 f"contrast must be >= -1, drift positive, agreement at most 1, directions >= 1 and draws >= 0, "
                 f"got {self.contrast}, {self.drift}, {self.agreement}, {self.directions} and {self.draws}"
             )
-        if self.n_max < 2 or self.min_size < 1 or self.visits < 1 or self.loss_samples < 0:
+        if self.n_max < 2 or self.min_size < 1 or not 1 <= self.visits < MOST_VISITS or self.loss_samples < 0:
             raise InputError(
-                f"n_max must be >= 2, min_size and visits >= 1 and loss_samples >= 0, "
+                f"n_max must be >= 2, min_size >= 1, visits in 1..{MOST_VISITS - 1} and loss_samples >= 0, "
                 f"got {self.n_max}, {self.min_size}, {self.visits} and {self.loss_samples}"
             )
 
     def init(self, model: Tensor, n_clients: int) -> FedGWCState:
-        root = self._cluster(0, None, 0, np.arange(n_clients), Server(model), {})
+        self.notes(n_clients)
+        root = self._cluster(0, None, 0, np.arange(n_clients), Server(model), {}, n_clients <= self.pairs_up_to)
         return FedGWCState((root,), (), np.zeros(n_clients, np.int64))
+
+    def notes(self, n_clients: int) -> list[str]:
+        """What is different with so many clients; an InputError if they are too many."""
+        if n_clients <= self.pairs_up_to:
+            return []
+        most = f"{n_clients:,} clients are more than algorithm.pairs_up_to={self.pairs_up_to}"
+        if self.when == "windows":
+            return [f"{most}: what is known is kept by client, not by pair of clients"]
+        raise InputError(
+            f"{most}, and when={self.when} needs to know every pair: {12 * n_clients**2 / 2**30:.1f} GiB with the affinity; "
+            f"set algorithm.pairs_up_to={n_clients} if there is so much memory, or when=windows as the preset fedgwc has it"
+        )
 
     def round(self, state: FedGWCState, engine: Engine, rng: Rng) -> FedGWCState:
         return self.advance(copied(state), engine, rng)
@@ -119,7 +129,7 @@ class FedGWC:
         sampled[updates.clients] += 1
 
         leaves: list[Cluster] = []
-        splits = [replace(s, P=None, distances=None) for s in state.splits]
+        splits = [replace(s, P=None, distances=None, paths=None) for s in state.splits]
         n_born = state.n_born
         for cluster in state.clusters:
             cluster = self.learn(cluster, updates.of(cluster.members), rng)
@@ -131,7 +141,7 @@ class FedGWC:
             n_born += len(children)
             leaves += children
             c = cluster
-            splits.append(Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.P, c.distances))
+            splits.append(Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.P, c.distances, c.paths))
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born)
 
     def clustering(self, state: FedGWCState) -> Clustering:
@@ -194,28 +204,29 @@ class FedGWC:
     ) -> Cluster:
         """Eq. 2 and Eq. 3 for the members that were sampled; the matrices are written in place."""
         at, rewards = checked(np.searchsorted(cluster.members, clients), rewards, len(cluster.members))
-        pairs = np.ix_(at, at)
-        cluster.visits[pairs] += 1
+        pairs, column = (np.ix_(at, at), np.s_[:, None]) if cluster.by_pairs else (at, np.s_[:])
+        count(cluster.visits, pairs)
         visits, old = cluster.visits[pairs], cluster.P[pairs]
-        alpha = self._steps(visits, len(cluster.members))  # [n, n]
-        for matrix, reading in ((cluster.P, rewards), (cluster.sides, sides), (cluster.spreads, spreads)):
-            if matrix is not None and reading is not None:
-                move(matrix, pairs, reading[:, None], alpha)
+        alpha = self._steps(visits, len(cluster.members))  # [n, n], or by client [n]
+        for means, reading in ((cluster.P, rewards), (cluster.sides, sides), (cluster.spreads, spreads)):
+            if means is not None and reading is not None:
+                move(means, pairs, reading[column], alpha)
         gamma, gamma2 = cluster.gamma.copy(), cluster.gamma2.copy()
-        move(gamma, at, rewards, alpha.diagonal())
-        move(gamma2, at, rewards**2, alpha.diagonal())
+        own = alpha.diagonal() if cluster.by_pairs else alpha
+        move(gamma, at, rewards, own)
+        move(gamma2, at, rewards**2, own)
         change = (cluster.P[pairs] - old) ** 2
         new = float(change.mean() if self.mse_over == "touched" else change.sum() / cluster.P.size)
         if self.mse_average:
             new = float((1 - alpha.mean()) * cluster.mse + alpha.mean() * new)
-        wanted = self._visits_wanted(cluster.attempts)
+        wanted = self._visits_wanted(cluster.attempts, cluster.by_pairs)
         return replace(
             cluster,
             gamma=gamma,
             gamma2=gamma2,
             mse=new,
             calm=cluster.calm + 1 if new < self.eps else 0,
-            ripe=cluster.ripe + _off_diagonal_sum(visits == wanted),
+            ripe=cluster.ripe + _how_many(visits == wanted),
         )
 
     def _steps(self, visits: Ids, n_members: int) -> Floats:
@@ -223,8 +234,10 @@ class FedGWC:
             return 1 / visits
         return np.full(visits.shape, self.alpha if self.step == "constant" else min(1.0, len(visits) / n_members))
 
-    def _visits_wanted(self, attempts: int) -> int:
-        return int(self.visits * (1 if self.when == "windows" else 2**attempts))
+    def _visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
+        if self.when == "windows":
+            return self.visits * (1 if by_pairs else MEETING)
+        return int(self.visits * 2**attempts)
 
     def attempt(self, cluster: Cluster, n_clients: int, seed: int) -> tuple[Cluster, Ids | None, dict[int, float]]:
         """Split if it is time to try and Davies-Bouldin agrees: (cluster, labels or None, scores)."""
@@ -239,18 +252,15 @@ class FedGWC:
             return cluster, None, {}
         labels, scores = self._groups(cluster.P, n_max, seed)
         tried = replace(cluster, attempts=cluster.attempts + 1, mse=1.0 if self.failure_resets_mse else cluster.mse, calm=0)
-        tried = replace(tried, ripe=_off_diagonal_sum(tried.visits >= self._visits_wanted(tried.attempts)))
+        tried = replace(tried, ripe=_how_many(tried.visits >= self._visits_wanted(tried.attempts)))
         return tried, labels, scores
 
     def _end_of_window(self, cluster: Cluster) -> tuple[Cluster, Ids | None, dict[int, float]]:
         """Divide where the last window would have, if that is worth another model."""
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
-        views = (cluster.sides, cluster.spreads) if told else (cluster.P,)
-        seen = (perception_distances(v, cluster.visits) for v in views if v is not None)
-        distances = next(seen)
-        for more in (*seen, *([] if cluster.distances is None else [cluster.distances])):
-            distances += more  # in place: of many clients there is no room for another one
-        cut = self._cut(distances)
+        views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
+        known = with_window(cluster, views)
+        cut = self._cut(known)
         labels, scores = (None, {}) if cut is None else (cut.labels, {2: cut.score})
         believed = (
             cut is not None
@@ -258,7 +268,7 @@ class FedGWC:
             and _agree(cluster.cut, cut.labels) >= self.agreement
             and (self._is_adrift(cluster) or (self._is_apart(cluster) and self._is_clear(cut)))
         )
-        tried = replace(cluster, attempts=cluster.attempts + (cluster.cut is not None), distances=distances, cut=labels)
+        tried = replace(known, attempts=cluster.attempts + (cluster.cut is not None), cut=labels)
         return (tried, labels, scores) if believed else (self._next_window(tried), None, scores)
 
     def _is_adrift(self, cluster: Cluster) -> bool:
@@ -271,8 +281,8 @@ class FedGWC:
     def _is_clear(self, cut: Cut) -> bool:
         return clearer_than_chance(cut.score, (len(cut.labels), len(cut.line)), self.min_size, self.draws)
 
-    def _cut(self, distances: Floats) -> Cut | None:
-        return best_cut(coordinates(distances, self.directions), self.min_size)
+    def _cut(self, known: Cluster) -> Cut | None:
+        return best_cut(cloud(known.distances, known.paths, self.directions), self.min_size)
 
     def affinity(self, P: Floats, distances: Floats | None = None) -> Floats:
         """W [K, K] as this algorithm's settings make it."""
@@ -298,42 +308,46 @@ class FedGWC:
 
     def _next_window(self, cluster: Cluster) -> Cluster:
         c = cluster
-        fresh = self._cluster(c.id, c.parent, c.born, c.members, c.server, c.scores)
-        return replace(fresh, distances=c.distances, cut=c.cut, attempts=c.attempts, mse=c.mse)
+        fresh = self._cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
+        return replace(fresh, distances=c.distances, paths=c.paths, cut=c.cut, attempts=c.attempts, mse=c.mse)
 
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
         K = len(cluster.members)
         if max(2 * self.min_size, 3) > K:
             return False  # it could not be split, whatever P says
         if self.when in ("windows", "visits"):
-            return 2 * cluster.ripe >= K * (K - 1)  # half of the pairs: the median was seen often enough
+            return 2 * cluster.ripe >= K * (K - 1 if cluster.by_pairs else 1)  # half of them: the median was seen often enough
         return cluster.calm >= (1 if self.patience == "none" else max(1, K // cohort))
 
     def _children(self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int) -> list[Cluster]:
         children = []
         for y in range(int(labels.max()) + 1):
             at = np.flatnonzero(labels == y)
-            child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores)
-            pairs = np.ix_(at, at)
-            if cluster.distances is not None:
-                known = cluster.distances[pairs]
-                cut = self._cut(known)
-                child = replace(child, distances=known, cut=None if cut is None else cut.labels)
+            child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
+            if known := among(cluster, at):
+                child = replace(child, **known)
+                cut = self._cut(child)
+                child = replace(child, cut=None if cut is None else cut.labels)
             if self.after_split == "keep":
+                pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]
-                ripe = _off_diagonal_sum(visits >= self._visits_wanted(0))
+                ripe = _how_many(visits >= self._visits_wanted(0))
                 child = replace(
                     child, P=cluster.P[pairs], visits=visits, ripe=ripe, gamma=cluster.gamma[at], gamma2=cluster.gamma2[at]
                 )
             children.append(child)
         return children
 
-    def _cluster(self, id: int, parent: int | None, born: int, members: Ids, server: Server, scores: dict[int, float]) -> Cluster:
+    def _cluster(
+        self, id: int, parent: int | None, born: int, members: Ids, server: Server, scores: dict[int, float], by_pairs: bool
+    ) -> Cluster:
         K = len(members)
-        real, whole = (np.float64, np.int64) if K <= LARGE else (np.float32, np.int32)
-        P = np.full((K, K), 1 / K**2 if self.start == "1/K^2" else 0.0, real)
-        sides, spreads = np.zeros((2, K, K), real) if self.sides and self.when == "windows" else (None, None)
-        visits = np.zeros((K, K), whole)
+        shape = (K, K) if by_pairs else (K,)
+        short = np.int16 if self.when == "windows" else np.int32  # within a window a pair meets a few times
+        real, whole = (np.float32, short) if by_pairs and K > perception.LARGE else (np.float64, np.int64)
+        P = np.full(shape, 1 / K**2 if self.start == "1/K^2" else 0.0, real)
+        sides, spreads = np.zeros((2, *shape), real) if self.sides and self.when == "windows" else (None, None)
+        visits = np.zeros(shape, whole)
         gammas = np.zeros(K), np.zeros(K)
         return Cluster(id, parent, born, members, server, P, visits, *gammas, scores=scores, sides=sides, spreads=spreads)
 
@@ -350,42 +364,18 @@ class FedGWC:
         return numbers
 
     def events(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
-        """Splits of the last round, by the name of the cluster that was split."""
-        return {
-            str(s.id): {"P": s.P, "members": s.members, "labels": s.labels, **_if_any(distances=s.distances)}
-            for s in state.splits
-            if s.P is not None
-        }
+        return recorded_splits(state)
 
     def matrices(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
-        """Every leaf as it stands."""
-        return {
-            f"end-{c.id}": {
-                "P": c.P,
-                "members": c.members,
-                "visits": c.visits,
-                "gamma": c.gamma,
-                "gamma2": c.gamma2,
-                **_if_any(distances=c.distances),
-            }
-            for c in state.clusters
-        }
+        return recorded_leaves(state)
 
     def tree(self, state: FedGWCState) -> list[dict[str, Any]]:
-        """All clusters that ever were: id, parent, born, ended (None: a leaf), members, and the scores that made each."""
-        ended = [(s.id, s.parent, s.born, s.ended, s.members, s.scores) for s in state.splits]
-        alive = [(c.id, c.parent, c.born, None, c.members, c.scores) for c in state.clusters]
-        names = ("id", "parent", "born", "ended", "members", "scores")
-        rows: list[dict[str, Any]] = [dict(zip(names, node, strict=True)) for node in (*ended, *alive)]
-        return sorted(({**r, "members": r["members"].tolist()} for r in rows), key=lambda r: int(r["id"]))
+        return recorded_tree(state)
 
 
-def _off_diagonal_sum(flags: NDArray[np.bool_]) -> int:
-    return int(flags.sum() - flags.diagonal().sum())
-
-
-def _if_any(**arrays: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
-    return {name: a for name, a in arrays.items() if a is not None}
+def _how_many(flags: NDArray[np.bool_]) -> int:
+    """Pairs [K, K], not counting a client with itself, or clients [K]."""
+    return int(flags.sum() - (flags.diagonal().sum() if flags.ndim == 2 else 0))
 
 
 def _agree(a: Ids, b: Ids) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgwc.aggregate import Server
 from fedgwc.core import Floats, Ids
@@ -13,7 +14,10 @@ from fedgwc.core import Floats, Ids
 
 @dataclass(frozen=True)
 class Cluster:
-    """K clients that share a model, and what is known of how they get along."""
+    """K clients that share a model, and what is known of how they get along.
+
+    In a large federation that is kept by client in place of pairs of them: what is [K, K] below is [K] then, the diagonal.
+    """
 
     id: int
     parent: int | None
@@ -41,6 +45,11 @@ class Cluster:
     adrift: int = 0  # and rounds in which they drifted as much as one asks for
     distances: Floats | None = None  # [K, K] squared, between perception vectors, summed over the windows that are over
     cut: Ids | None = None  # [K] where the last of these would have divided the cluster
+    paths: Floats | None = None  # [K, m], by client in place of distances: their means, window by window and view by view
+
+    @property
+    def by_pairs(self) -> bool:
+        return self.visits.ndim == 2
 
     @property
     def contrast(self) -> float:
@@ -66,6 +75,7 @@ class Split:
     scores: dict[int, float]  # that made this cluster
     P: Floats | None = None  # [K, K] at the split; kept, with the next, for the one round in which they are news
     distances: Floats | None = None  # [K, K]
+    paths: Floats | None = None  # [K, m]
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,37 @@ def copied(state: FedGWCState) -> FedGWCState:
 
 
 def written(c: Cluster) -> dict[str, Any]:
-    """The matrices over pairs of members that rounds write to, by name."""
-    named = {"P": c.P, "visits": c.visits, "sides": c.sides, "spreads": c.spreads}
+    """What rounds write to, by name: means and counts of the present window, and distances until then."""
+    named = {"P": c.P, "visits": c.visits, "sides": c.sides, "spreads": c.spreads, "distances": c.distances}
     return {name: a for name, a in named.items() if a is not None}
+
+
+# What a run records of it
+
+
+def recorded_splits(state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
+    """Splits of the last round, by the name of the cluster that was split."""
+    news = [s for s in state.splits if s.P is not None]
+    return {str(s.id): {"members": s.members, "labels": s.labels, **_what_decides(s)} for s in news}
+
+
+def recorded_leaves(state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
+    """Every leaf as it stands."""
+    return {
+        f"end-{c.id}": {"members": c.members, "visits": c.visits, "gamma": c.gamma, "gamma2": c.gamma2, **_what_decides(c)}
+        for c in state.clusters
+    }
+
+
+def recorded_tree(state: FedGWCState) -> list[dict[str, Any]]:
+    """All clusters that ever were: id, parent, born, ended (None: a leaf), members, and the scores that made each."""
+    ended = [(s.id, s.parent, s.born, s.ended, s.members, s.scores) for s in state.splits]
+    alive = [(c.id, c.parent, c.born, None, c.members, c.scores) for c in state.clusters]
+    names = ("id", "parent", "born", "ended", "members", "scores")
+    rows: list[dict[str, Any]] = [dict(zip(names, node, strict=True)) for node in (*ended, *alive)]
+    return sorted(({**r, "members": r["members"].tolist()} for r in rows), key=lambda r: int(r["id"]))
+
+
+def _what_decides(c: Cluster | Split) -> dict[str, NDArray[Any]]:
+    P = c.P if c.P is not None and c.P.ndim == 2 else None  # by client it is gamma
+    return {name: a for name, a in {"P": P, "distances": c.distances, "paths": c.paths}.items() if a is not None}

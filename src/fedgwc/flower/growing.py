@@ -69,10 +69,11 @@ def _wider(c: Cluster, members: Ids) -> Cluster:
     n = len(members) - len(c.members)
     if n == 0:
         return c
-    wider: dict[str, Any] = {name: np.pad(a, ((0, n), (0, n))) for name, a in written(c).items()}
-    wider |= {"gamma": np.pad(c.gamma, (0, n)), "gamma2": np.pad(c.gamma2, (0, n))}
+    means = {**written(c), "gamma": c.gamma, "gamma2": c.gamma2, "distances": None}
+    wider: dict[str, Any] = {name: np.pad(a, (0, n)) for name, a in means.items() if a is not None}
     distances = None if c.distances is None else _from_the_middle(c.distances, n)
-    return replace(c, members=members, distances=distances, cut=None, **wider)
+    paths = None if c.paths is None else np.concatenate([c.paths, np.tile(c.paths.mean(0), (n, 1))])
+    return replace(c, members=members, distances=distances, paths=paths, cut=None, **wider)
 
 
 def _from_the_middle(distances: Floats, n: int) -> Floats:

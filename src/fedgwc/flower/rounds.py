@@ -27,7 +27,10 @@ class Rounds(Generic[State]):
     def start(self, model: Tensor) -> State:
         """The first state, for all clients that are there."""
         self._number(self.attendance.admit())
-        return self.algorithm.init(model, len(self.engine.roster))
+        n_clients = len(self.engine.roster)
+        for note in getattr(self.algorithm, "notes", lambda _: ())(n_clients):
+            log.info(note)
+        return self.algorithm.init(model, n_clients)
 
     def step(self, state: State, number: int) -> State:
         """The state after round `number`. A round that gets too few replies changes nothing and is tried again."""

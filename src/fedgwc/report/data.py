@@ -27,17 +27,18 @@ class Node:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The interaction matrix of one cluster: when it was split, or at the end."""
+    """What was known of one cluster's clients: when it was split, or at the end."""
 
     cluster: int
     round: int | None  # None: the end
     members: Ids  # [K]
-    P: Floats  # [K, K]
+    P: Floats | None = None  # [K, K]; None: by client, not by pair of clients
     labels: Ids | None = None  # [K] which child each member went to
-    visits: Ids | None = None  # [K, K]
+    visits: Ids | None = None  # [K, K], or by client [K]
     gamma: Floats | None = None  # [K]
     gamma2: Floats | None = None  # [K]
     distances: Floats | None = None  # [K, K]
+    paths: Floats | None = None  # [K, m], by client
 
 
 @dataclass(frozen=True)

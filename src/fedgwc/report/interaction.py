@@ -12,7 +12,7 @@ from fedgwc.report.content import Section
 from fedgwc.report.convergence import mse_by_cluster, trace_of
 from fedgwc.report.data import Matrix, Run
 from fedgwc.report.figures import embedding, heatmap, mse, reward, tree, weights
-from fedgwc.report.matrices import at_end, at_splits, children_of, fedgwc_of, plane, whole
+from fedgwc.report.matrices import at_end, at_splits, children_of, fedgwc_of, has_plane, plane, whole
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
 from fedgwc.report.weights import weights_of
@@ -20,6 +20,7 @@ from fedgwc.report.weights import weights_of
 MOST_SPLITS = 8  # whose matrices are shown
 MOST_LINES = 8  # clusters in the figure of the MSE
 MOST_PLANES = 12  # embeddings shown
+MOST_POINTS = 2000  # clients in one of them
 
 
 def interaction_sections(run: Run) -> list[Section | None]:
@@ -28,7 +29,7 @@ def interaction_sections(run: Run) -> list[Section | None]:
         return []
     trace = trace_of(run)
     return [
-        _matrices(run, algorithm),
+        _matrices(run, algorithm) if all(m.P is not None for m in run.matrices) else None,
         _embeddings(run, algorithm),
         _reward(run, trace) if trace is not None else None,
         _weights(run, algorithm),
@@ -43,7 +44,8 @@ def _matrices(run: Run, algorithm: FedGWC) -> Section:
         into = children_of(run, m)
         order = [c.id for c in run.children(m.cluster)]
         when = f"cluster {m.cluster} at its split, round {m.round}"
-        pictures += _pair(f"{m.cluster}", when, m.P, algorithm.affinity(m.P, m.distances), into, order)
+        if m.P is not None:
+            pictures += _pair(f"{m.cluster}", when, m.P, algorithm.affinity(m.P, m.distances), into, order)
     P, W = whole(run, algorithm)
     pictures += _pair("end", "all clients at the end", P, W, run.clusters, tree.order(run))
     hidden = len(at_splits(run)) - len(shown)
@@ -68,7 +70,7 @@ def _pair(name: str, when: str, P: Floats, W: Floats, groups: Ids, order: list[i
 
 def _embeddings(run: Run, algorithm: FedGWC) -> Section | None:
     depth = levels(run)
-    planes = [m for m in [*at_splits(run), *at_end(run)] if len(m.members) >= 4 and (m.P != 0).any()]
+    planes = [m for m in [*at_splits(run), *at_end(run)] if has_plane(m)]
     planes.sort(key=lambda m: (depth.get(m.cluster, 0), m.round is None, m.cluster))
     shown = [_plane(run, m, algorithm, depth.get(m.cluster, 0)) for m in planes[:MOST_PLANES]]
     if not shown:
@@ -76,8 +78,10 @@ def _embeddings(run: Run, algorithm: FedGWC) -> Section | None:
     marks = "; the shape of a marker is the client's true group" if run.truth is not None else ""
     lead = "Clients by what decides splits, level by level of the tree. "
     lead += f"Colour and name are the cluster a client goes to{marks}."
-    note = f"The first {len(shown)} of {len(planes)} clusters are shown." if len(planes) > len(shown) else ""
-    return Section("embedding", "Spectral embedding", lead, tuple(shown), note=note)
+    note = f"The first {len(shown)} of {len(planes)} clusters are shown. " if len(planes) > len(shown) else ""
+    big = any(len(m.members) > MOST_POINTS for m in planes)
+    note += f"Of more than {MOST_POINTS:,} clients that many are drawn." if big else ""
+    return Section("embedding", "Spectral embedding", lead, tuple(shown), note=note.strip())
 
 
 def _plane(run: Run, m: Matrix, algorithm: FedGWC, level: int) -> Picture:
@@ -85,7 +89,8 @@ def _plane(run: Run, m: Matrix, algorithm: FedGWC, level: int) -> Picture:
     truth = None if run.truth is None else run.truth[m.members]
     fate = "at the end" if m.round is None else f"splits at round {m.round}"
     points, axes = plane(m, algorithm)
-    figure = embedding.draw(points, groups, colours(run), truth, axes)
+    some = np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.int64)
+    figure = embedding.draw(points[some], groups[some], colours(run), None if truth is None else truth[some], axes)
     title = f"Level {level}: cluster {m.cluster} {fate}"
     return Picture(f"embedding-{m.cluster}", title, f"{title}. {embedding.describe(groups, truth)}", "", figure)
 

@@ -129,17 +129,18 @@ def _matrix(path: Path, n_clients: int) -> Matrix:
     arrays = read_npz(path)
     with _reading(path):
         when, _, name = path.stem.partition("-")
-        members, P = _members(arrays["members"], n_clients), np.asarray(arrays["P"], np.float64)
-        if P.shape != (len(members), len(members)) or not np.isfinite(P).all():
-            raise ValueError(f"P must be finite and {len(members)} x {len(members)}, got shape {P.shape}")
-        known = {key: arrays.get(key) for key in ("labels", "visits", "gamma", "gamma2", "distances")}
+        members = _members(arrays["members"], n_clients)
+        one, pairs = members.shape, 2 * members.shape
+        fits = {"labels": one, "gamma": one, "gamma2": one, "P": pairs, "distances": pairs}
+        fits["visits"] = pairs if "P" in arrays else one
+        fits["paths"] = (*one, arrays["paths"].shape[-1]) if "paths" in arrays else one
+        known = {key: arrays[key] for key in fits if key in arrays}
         for key, value in known.items():
-            if value is not None and value.shape != (P.shape if key in ("visits", "distances") else members.shape):
+            if value.shape != fits[key]:
                 raise ValueError(f"{key} does not fit {len(members)} members, its shape is {value.shape}")
-        distances = known["distances"]
-        if distances is not None and not (distances.dtype.kind == "f" and np.isfinite(distances).all()):
-            raise ValueError("distances must be finite numbers")
-        return Matrix(int(name), None if when == "end" else int(when), members, P, **known)
+            if key in ("P", "distances", "paths") and not (value.dtype.kind == "f" and np.isfinite(value).all()):
+                raise ValueError(f"{key} must be finite numbers")
+        return Matrix(int(name), None if when == "end" else int(when), members, **known)
 
 
 def _per_client(path: Path, n_clients: int) -> dict[str, NDArray[Any]] | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.windows import cloud
 from fedgwc.core import Floats, Ids
 from fedgwc.cuts import best_cut, seen_across
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
 from fedgwc.report.data import Matrix, Run
 from fedgwc.report.figures import embedding
-from fedgwc.spectral import coordinates
 
 
 def fedgwc_of(run: Run) -> FedGWC | None:
@@ -44,16 +44,25 @@ def whole(run: Run, algorithm: FedGWC) -> tuple[Floats, Floats]:
     """P and W [N, N] of all clients; pairs that were parted keep what they had when they were parted, 0: never met."""
     P, W = np.zeros((2, len(run.clusters), len(run.clusters)))
     for matrix in [*at_splits(run), *at_end(run)]:  # later ones overwrite earlier ones
-        pairs = np.ix_(matrix.members, matrix.members)
-        P[pairs], W[pairs] = matrix.P, algorithm.affinity(matrix.P, matrix.distances)
+        if matrix.P is not None:
+            pairs = np.ix_(matrix.members, matrix.members)
+            P[pairs], W[pairs] = matrix.P, algorithm.affinity(matrix.P, matrix.distances)
     return P, W
+
+
+def has_plane(matrix: Matrix) -> bool:
+    """Whether anything is known yet of at least four clients."""
+    known = matrix.paths is not None if matrix.P is None else bool(matrix.P.any())
+    return known and len(matrix.members) >= 4
 
 
 def plane(matrix: Matrix, algorithm: FedGWC) -> tuple[Floats, tuple[str, str]]:
     """Points [K, 2] that show what a split is decided by, and what the two axes are."""
-    if algorithm.when == "windows" and matrix.distances is not None:
-        points = coordinates(matrix.distances, algorithm.directions)
+    if algorithm.when == "windows" and not (matrix.distances is None and matrix.paths is None):
+        points = cloud(matrix.distances, matrix.paths, algorithm.directions)
         cut = best_cut(points, algorithm.min_size)
         if cut is not None:
             return seen_across(points, cut), ("along the clearest cut", "first axis, square to it")
+    if matrix.P is None:
+        return np.pad(points, ((0, 0), (0, 2)))[:, :2], ("first axis", "second axis")
     return embedding.plane(algorithm.affinity(matrix.P)), ("second eigenvector", "third eigenvector")

@@ -29,7 +29,8 @@ def weights_of(run: Run, algorithm: FedGWC) -> list[Weights]:
 
 
 def _weights(matrix: Matrix, algorithm: FedGWC, n_clients: int) -> Weights:
-    gamma, visits = np.asarray(matrix.gamma, np.float64), np.asarray(matrix.visits).diagonal()
+    gamma, visits = np.asarray(matrix.gamma, np.float64), np.asarray(matrix.visits)
+    visits = visits.diagonal() if visits.ndim == 2 else visits
     alpha = step(algorithm, len(gamma), n_clients)
     low, high = weight_interval(gamma, np.asarray(matrix.gamma2), visits, alpha)
     if alpha is not None:  # a running mean with a constant step starts from 0 and is small by this factor

@@ -96,6 +96,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "algorithm.drift": 1.0,
         "algorithm.agreement": 0.9,
         "algorithm.directions": 3,
+        "algorithm.pairs_up_to": 4096,
     },
 }
 

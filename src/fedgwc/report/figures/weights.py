@@ -24,7 +24,7 @@ def draw(weights: list[Weights], colour: dict[int, str]) -> Figure:
             ax.fill_between(x, w.low, w.high, color=face, alpha=0.3, linewidth=0)
         else:
             ax.vlines(x, w.low, w.high, color=face, linewidth=1.6, alpha=0.55)
-        ax.plot(x, w.gamma, MARKERS[i % len(MARKERS)], color=face, markersize=3 if total > 60 else 4.5)
+        ax.plot(x, w.gamma, MARKERS[i % len(MARKERS)] if total <= 2000 else "-", color=face, markersize=3 if total > 60 else 4.5)
         if len(w.clients) > 0.035 * total:
             middle = left + (len(w.clients) - 1) / 2
             name = f"cluster {w.cluster}" if len(w.clients) > 0.16 * total else str(w.cluster)

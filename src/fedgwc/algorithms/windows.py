@@ -1,0 +1,52 @@
+"""What windows of rounds add up to, and where that sets clients.
+
+By pairs: the squared distances between clients' perception vectors, summed over windows. Their cloud is found by classical
+scaling. By clients, where there are too many for pairs: the path of each one, its own means window by window. Where no pair
+has met, a client's mean stands in for every entry of its perception vector, and two vectors are as far apart as two means are;
+so distances are those between paths, and classical scaling of them is the principal axes of the paths. Nothing grows with
+the square of the clients then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgwc.algorithms.fedgwc_state import Cluster
+from fedgwc.core import Floats, Ids
+from fedgwc.perception import add_distances
+from fedgwc.spectral import coordinates, principal_axes
+
+
+def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
+    """What was known before, and what a window's views [K, K] or [K] tell. Views over pairs and distances are written to."""
+    if c.by_pairs:
+        distances = np.zeros_like(views[0]) if c.distances is None else c.distances
+        return replace(c, distances=add_distances(distances, views, c.visits))
+    before = [] if c.paths is None else [c.paths]
+    return replace(c, paths=np.column_stack([*before, *(from_the_middle(v, c.visits > 0) for v in views)]))
+
+
+def from_the_middle(means: NDArray[Any], seen: NDArray[np.bool_]) -> NDArray[Any]:
+    """Who was not there stands in the middle of the others: nothing is known of it."""
+    return np.where(seen, means, means[seen].mean(0) if seen.any() else 0.0)
+
+
+def among(c: Cluster, at: Ids) -> dict[str, Any]:
+    """The same among some of the members, by name; empty before the first window is over."""
+    if c.distances is not None:
+        return {"distances": c.distances[np.ix_(at, at)]}
+    return {} if c.paths is None else {"paths": c.paths[at]}
+
+
+def cloud(distances: NDArray[Any] | None, paths: NDArray[Any] | None, n: int) -> Floats:
+    """The leading axes [K, m] of the clients' cloud, m at most n, from the one or the other."""
+    if distances is not None:
+        return coordinates(distances, n)
+    if paths is not None:
+        return principal_axes(paths, n)
+    raise ValueError("before the first window is over there is no cloud of clients")

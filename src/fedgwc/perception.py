@@ -1,0 +1,97 @@
+"""How differently clients are perceived: squared distances between their perception vectors, a block of clients at a time.
+
+The unbiased perception vector (UPV) of client k towards j is row k of a matrix V [K, K] over pairs without the entries k
+and j. V is kept as P is: of many clients it is float32, and beside it there is room for a few blocks of rows only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedgwc.errors import InputError
+
+LARGE = 1024  # clients; up to so many, matrices are float64 and in one piece, above float32 and worked on so many rows at a time
+
+
+def perception_distances(V: ArrayLike, visits: ArrayLike) -> NDArray[Any]:
+    """Squared distances between UPVs, per entry of them. V [K, K] is kept as P is; visits [K, K] -> [K, K], diagonal 0.
+
+    A pair that never met has no entry: what stands in for it is the client's mean over all its rounds, which the diagonal holds.
+    A client that was in no round stands in the middle of the others.
+
+    >>> perception_distances([[0.2, 0.2, 0.2], [0.2, 0.2, 0.2], [0.8, 0.8, 0.8]], np.ones((3, 3))).round(2).tolist()
+    [[0.0, 0.0, 0.36], [0.0, 0.0, 0.36], [0.36, 0.36, 0.0]]
+    """
+    view = square(V).copy()
+    return add_distances(np.zeros_like(view), [view], np.asarray(visits))
+
+
+def add_distances(distances: NDArray[Any], views: Sequence[NDArray[Any]], visits: NDArray[Any]) -> NDArray[Any]:
+    """The `perception_distances` of every view [K, K], added to `distances` in place.
+
+    Views are written to as well, where a pair never met: of many clients there is no room for copies.
+    """
+    for view in views:
+        fill_in(view, visits)
+    entries = max(len(distances) - 2, 1)
+    for parts in zip(*map(upv_distances, views), strict=True):
+        k, j, new = parts[0]
+        new /= entries
+        for _, _, more in parts[1:]:
+            more /= entries
+            new += more
+        distances[k, j] += new
+        if k != j:
+            distances[j, k] += new.T
+    return distances
+
+
+def fill_in(view: NDArray[Any], visits: NDArray[Any]) -> None:
+    """In place: a pair that never met gets its first client's mean over all its rounds, who was in none the others' means."""
+    for k in blocks(len(view)):
+        np.copyto(view[k], np.diag(view)[k, None], where=visits[k] <= 0)
+    away = np.diag(visits) <= 0
+    if away.any() and not away.all():
+        view[away] = (view.sum(0, dtype=np.float64) - view[away].sum(0, dtype=np.float64)) / (~away).sum()
+
+
+def upv_distances(V: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
+    """Squared distances between the UPVs of all pairs, as (rows, columns, block) of the upper half; diagonal 0.
+
+    One matrix product per block: the squared distance of whole rows less the two entries that a pair leaves out.
+    """
+    own = np.diag(V)
+    centre = V.mean(0, dtype=np.float64).astype(V.dtype)  # taken off, so that no difference of large equal numbers loses digits
+    cut = blocks(len(V))
+    squares = np.concatenate([((V[k] - centre) ** 2).sum(1) for k in cut])
+    for i, k in enumerate(cut):
+        rows = V[k] - centre
+        for j in cut[i:]:
+            d = squares[k, None] + squares[j]
+            d -= 2 * (rows @ (V[j] - centre).T)
+            d -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
+            d -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
+            np.maximum(d, 0.0, out=d)
+            if j == k:
+                d = (d + d.T) / 2
+                np.fill_diagonal(d, 0.0)
+            yield k, j, d
+
+
+def blocks(K: int) -> list[slice]:
+    return [slice(i, min(i + LARGE, K)) for i in range(0, K, LARGE)]
+
+
+def square(P: ArrayLike) -> NDArray[Any]:
+    """A checked matrix over pairs, of the type that goes with its size."""
+    V = np.asarray(P)
+    if V.ndim != 2 or V.shape[0] != V.shape[1] or not len(V):
+        raise InputError(f"P must be square, one row and column per client, got shape {V.shape}")
+    V = V.astype(np.float64 if len(V) <= LARGE else np.float32, copy=False)
+    if not np.isfinite([V.min(), V.max()]).all():
+        raise InputError("P holds NaN or infinite values; an interaction matrix has entries in [0, 1]")
+    return V

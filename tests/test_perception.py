@@ -1,0 +1,73 @@
+"""Distances between perception vectors, whole and in blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedgwc import perception
+from fedgwc.errors import InputError
+from fedgwc.interactions import count
+from fedgwc.perception import add_distances, perception_distances
+
+
+def loop(V: np.ndarray, visits: np.ndarray) -> np.ndarray:
+    """The definition, pair by pair."""
+    K = len(V)
+    filled = np.where(visits > 0, V, np.diag(V)[:, None])
+    away = np.diag(visits) == 0
+    filled[away] = filled[~away].mean(0)
+    distances = np.zeros((K, K))
+    for k in range(K):
+        for j in range(K):
+            others = [i for i in range(K) if i not in (k, j)]
+            distances[k, j] = ((filled[k, others] - filled[j, others]) ** 2).mean() if others and k != j else 0.0
+    return distances
+
+
+def windows(K: int = 31) -> tuple[list[np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(0)
+    visits = rng.poisson(1.0, (K, K))
+    np.fill_diagonal(visits, 5)
+    if K > 3:
+        visits[1], visits[:, 1] = 0, 0  # one client was away
+    return [rng.random((K, K)), rng.random((K, K))], visits
+
+
+@pytest.mark.parametrize("K", [2, 3, 17])
+def test_distances_equal_the_loop(K):
+    (V, _), visits = windows(K)
+    np.testing.assert_allclose(perception_distances(V, visits), loop(V, visits), atol=1e-12)
+
+
+@pytest.mark.parametrize("large", [8, 30, 1024], ids=["blocks", "a block and one client", "whole"])
+def test_views_add_up(large, monkeypatch):
+    monkeypatch.setattr(perception, "LARGE", large)
+    views, visits = windows()
+    before = np.random.default_rng(1).random((31, 31))
+    before += before.T
+    expected = before + sum(loop(V, visits) for V in views)
+    small = np.float32 if large < 31 else np.float64
+    distances = add_distances(before.astype(small), [V.astype(small) for V in views], visits)
+    assert distances.dtype == small
+    np.testing.assert_allclose(distances, expected, rtol=1e-5)
+    np.testing.assert_array_equal(distances, distances.T)
+
+
+def test_only_what_is_given_away_is_written_to():
+    (V, _), visits = windows()
+    before = V.copy()
+    perception_distances(V, visits)
+    np.testing.assert_array_equal(V, before)
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(InputError, match="NaN"):
+        perception_distances([[0.0, np.nan], [0.0, 0.0]], np.ones((2, 2)))
+
+
+def test_counts_stop_where_their_type_ends():
+    visits = np.array([[0, 32766], [32767, 5]], np.int16)
+    for _ in range(3):
+        count(visits, np.ix_([0, 1], [0, 1]))
+    assert visits.tolist() == [[3, 32767], [32767, 8]]
