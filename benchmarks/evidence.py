@@ -60,8 +60,8 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "without agreement": {"agreement": -1.0},
     "without sides and spreads": {"sides": False},
     "`when=visits`, the first default": {"when": "visits", "visits": 10, "sides": False},
-    "`fedgwc-paper`": {"preset": "fedgwc-paper"},
     "`fedgwc-release`": {"preset": "fedgwc-release"},
+    "`fedgwc-paper`": {"preset": "fedgwc-paper"},
 }
 
 
@@ -197,8 +197,8 @@ def recordings(place: Path) -> list[tuple[str, Path]]:
 def main(arguments: list[str]) -> None:
     outcomes = kept()
     done = {(o.candidate, o.federation, o.trace) for o in outcomes}
-    recordings = [r for place in arguments for r in recordings(Path(place))]
-    todo = [(c, f, p) for c in CANDIDATES for f, p in recordings if (c, f, p.stem) not in done]
+    found = [r for place in arguments for r in recordings(Path(place))]
+    todo = [(c, f, p) for c in CANDIDATES for f, p in found if (c, f, p.stem) not in done]
     with ProcessPoolExecutor(1 if len(todo) < 4 else 2) as pool:
         for i, o in enumerate(pool.map(judge, *zip(*todo, strict=True)) if todo else (), 1):
             outcomes.append(o)
