@@ -55,6 +55,7 @@ def window_of_pairs(K: int) -> dict[str, float]:
         cluster.visits[rows] = rng.integers(0, 6, shape)  # three on average, and some pairs have never met
         cluster.sides[rows] = 0.3 + 0.2 * rng.random(shape, np.float32) + 0.2 * truth[rows, None]
         cluster.spreads[rows] = cluster.P[rows] = 0.4 + 0.2 * rng.random(shape, np.float32)
+    np.fill_diagonal(cluster.visits, 30)
     return end_of_window(algorithm, replace(cluster, distances=np.zeros_like(cluster.P)), truth)
 
 

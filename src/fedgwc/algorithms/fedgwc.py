@@ -345,7 +345,8 @@ class FedGWC:
         shape = (K, K) if by_pairs else (K,)
         short = np.int16 if self.when == "windows" else np.int32  # within a window a pair meets a few times
         real, whole = (np.float32, short) if by_pairs and K > perception.LARGE else (np.float64, np.int64)
-        P = np.full(shape, 1 / K**2 if self.start == "1/K^2" else 0.0, real)
+        # Zeros take no memory until they are written to, and by then the matrices of the window before are gone.
+        P = np.zeros(shape, real) if self.start == "zero" else np.full(shape, 1 / K**2, real)
         sides, spreads = np.zeros((2, *shape), real) if self.sides and self.when == "windows" else (None, None)
         visits = np.zeros(shape, whole)
         gammas = np.zeros(K), np.zeros(K)
