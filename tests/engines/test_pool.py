@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from fedgwc import batch
+from fedgwc import batch, runner
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.commands import compare
@@ -39,8 +41,10 @@ def test_union_numbers_clients_end_to_end_and_keeps_equal_data_once() -> None:
         union([a, replace(a, n_classes=11)])
 
 
+@pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_a_run_ends_as_it_would_have_alone(small, tmp_path, dtype) -> None:
+def test_a_run_ends_as_it_would_have_alone(small, tmp_path, monkeypatch, dtype, lanes) -> None:
+    monkeypatch.setattr(runner, "Pool", partial(Pool, lanes=lanes))
     tolerance = {"float64": 1e-9, "float32": 1e-4}[dtype]
     engine = {"dtype": dtype, "how": "stacked", "device": "cpu"}
     fedgwc = {"when": "visits", "visits": 1, "min_size": 2, "rate": 0.5}  # so that it splits
@@ -105,13 +109,30 @@ def test_an_engine_that_fails_tells_everybody(small) -> None:
     federations = [job.federation() for job in jobs]
 
     class Broken(Simulator):
-        def train_keyed(self, *arguments):
+        def begin(self, *arguments):
             raise RuntimeError("no memory left")
 
     pool = Pool(federations, lambda f: Broken(f, jobs[0].module(f), jobs[0].local))
     pool.members[1].leave()
     with pytest.raises(RuntimeError, match="no memory left"):
         pool.members[0].train(np.arange(3), torch.zeros(1, pool.engine.model.size), np.zeros(3, np.int64), 0)
+
+
+def test_one_lane_asks_while_the_other_waits_for_its_results(small) -> None:
+    """On a card that is the point of having two: it has work while the host takes the server's step."""
+    job = small()
+    both_have_asked = threading.Barrier(2, timeout=30)
+
+    class Slow(Simulator):
+        def begin(self, *arguments):
+            finish = super().begin(*arguments)
+            return lambda: (both_have_asked.wait(), finish())[1]
+
+    pool = Pool([job.federation()] * 2, lambda f: Slow(f, job.module(f), job.local), lanes=2)
+    start = pool.engine.model.vector()[None]
+    with ThreadPoolExecutor(2) as threads:
+        one, two = threads.map(lambda m: m.train(np.arange(3), start, np.zeros(3, np.int64), 5), pool.members)
+    assert torch.equal(one.models, two.models)
 
 
 def test_what_cannot_run_together_is_refused(small, tmp_path) -> None:

@@ -1,16 +1,16 @@
-"""One engine for several runs in step: what they all ask to train in a round is one stacked call.
+"""One engine for several runs: what some of them ask to train in a round is one stacked call.
 
-A GPU that trains ten clients at a time is half idle: its many small kernels take as long to start for ten clients as for
-forty. Runs that differ in their seed or in their algorithm train the same network in the same way, so their cohorts can
-share the stacked axis. Each run is a thread that waits in `train` until all others have asked.
+A GPU that trains ten clients at a time is not always busy: it waits while the host reads losses and takes the server's
+step. Runs that differ in their seed or in their algorithm train the same network in the same way, so their cohorts can
+share the stacked axis. They do so in two lanes, which take turns: while the host works for one, the card works for the
+other. Each run is a thread that waits in `train` until all others of its lane have asked.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,8 +22,6 @@ from fedgwc.data.federation import Federation
 from fedgwc.data.union import union
 from fedgwc.engines.simulate import Simulator
 from fedgwc.local import FlatModel
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,12 +35,25 @@ class _Request:
 class Pool:
     """`members[i]` is the engine of run i; a run that has ended must `leave`, or the others wait for it."""
 
-    def __init__(self, federations: Sequence[Federation], build: Callable[[Federation], Simulator]) -> None:
+    def __init__(self, federations: Sequence[Federation], build: Callable[[Federation], Simulator], lanes: int = 0) -> None:
         self.engine = build(union(federations))
         self.first = np.cumsum([0] + [f.n_clients for f in federations])  # of each member's clients, in the engine's numbers
         self.members = [Member(self, i) for i in range(len(federations))]
+        self.asking = threading.Lock()  # one at a time asks the engine for something
+        lanes = lanes or (2 if self.engine.device.type == "cuda" else 1)  # a CPU has no time to fill
+        self._lanes = [_Lane(self, range(i, len(federations), lanes)) for i in range(lanes)]
+
+    def lane(self, member: int) -> _Lane:
+        return self._lanes[member % len(self._lanes)]
+
+
+class _Lane:
+    """Runs that go in step."""
+
+    def __init__(self, pool: Pool, members: Iterable[int]) -> None:
+        self.pool = pool
         self._turn = threading.Condition()
-        self._present = set(range(len(federations)))
+        self._present = set(members)
         self._asked: dict[int, _Request] = {}
         self._answers: dict[int, Updates | Exception] = {}
 
@@ -61,11 +72,6 @@ class Pool:
             self._present.discard(member)
             self._train_if_all_have_asked()
 
-    def alone(self, work: Callable[[], T]) -> T:
-        """`work` on the engine while nobody trains."""
-        with self._turn:
-            return work()
-
     def _train_if_all_have_asked(self) -> None:
         if not self._asked or set(self._asked) != self._present:
             return
@@ -77,21 +83,22 @@ class Pool:
         self._turn.notify_all()
 
     def _train(self, requests: dict[int, _Request]) -> dict[int, Updates]:
-        asked = list(requests.values())
-        models = torch.cat([r.models for r in asked])
+        asked, first = list(requests.values()), self.pool.first
         before = np.cumsum([0] + [len(r.models) for r in asked])  # models of the members before
         which = np.concatenate([r.which + n for r, n in zip(asked, before, strict=False)])
-        clients = np.concatenate([r.clients + self.first[i] for i, r in requests.items()])
-        updates = self.engine.train_keyed(clients, models, which, torch.cat([r.keys for r in asked]))
-        return {i: self._share(updates, i) for i in requests}
+        clients = np.concatenate([r.clients + first[i] for i, r in requests.items()])
+        keys = torch.cat([r.keys for r in asked])
+        with self.pool.asking:
+            finish = self.pool.engine.begin(clients, torch.cat([r.models for r in asked]), which, keys)
+        updates = finish()  # another lane may ask meanwhile
+        return {i: self._share(updates, first[i], first[i + 1]) for i in requests}
 
-    def _share(self, u: Updates, member: int) -> Updates:
+    def _share(self, u: Updates, low: int, high: int) -> Updates:
         """The rows of one member, which stand together: requests were put end to end."""
-        low, high = self.first[member], self.first[member + 1]
         mine = np.flatnonzero((u.clients >= low) & (u.clients < high))
         at = slice(int(mine[0]), int(mine[-1]) + 1) if len(mine) else slice(0, 0)
         sizes = u.sizes[at]
-        steps = int(self.engine.local.step_counts(sizes).max()) if len(sizes) else 0  # others may have made more
+        steps = int(self.pool.engine.local.step_counts(sizes).max()) if len(sizes) else 0  # others may have made more
         return Updates(u.clients[at] - low, u.models[at], u.losses[at, :steps], sizes, u.n_params)
 
 
@@ -105,15 +112,17 @@ class Member:
         ids = np.array(clients, np.int64)
         keys = random.keys(seed, ids)
         engine = self.pool.engine
-        return self.pool.train(self.number, _Request(ids, models.to(engine.device, engine.model.dtype), np.asarray(which), keys))
+        request = _Request(ids, models.to(engine.device, engine.model.dtype), np.asarray(which), keys)
+        return self.pool.lane(self.number).train(self.number, request)
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
         ids, first = np.asarray(clients, np.int64), self.pool.first[self.number]
-        s = self.pool.alone(lambda: self.pool.engine.evaluate(ids + first, models, which, split))
+        with self.pool.asking:
+            s = self.pool.engine.evaluate(ids + first, models, which, split)
         return Scores(ids, s.loss, s.correct, s.total)
 
     def leave(self) -> None:
-        self.pool.leave(self.number)
+        self.pool.lane(self.number).leave(self.number)
 
     @property
     def model(self) -> FlatModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedgwc.engines.evaluate import Evaluation
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
 from fedgwc.engines.train import Bounds, OneByOne, Stacked
+from fedgwc.engines.transfer import Reading, upload
 from fedgwc.local import FlatModel, LocalTraining
 
 __all__ = ["EngineSettings", "Simulator"]
@@ -60,28 +62,45 @@ class Simulator:
     # Training
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
-        return self.train_keyed(clients, models, which, random.keys(seed, np.asarray(clients, np.int64)))
+        return self.begin(clients, models, which, random.keys(seed, np.asarray(clients, np.int64)))()
 
-    def train_keyed(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Updates:
-        """Training whose random draws follow from `keys` [n] on the CPU, whatever a client's number is here."""
+    def begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Callable[[], Updates]:
+        """Training whose random draws follow from `keys` [n] on the CPU, whatever a client's number is here.
+
+        A card has got its work when this returns; the function returned waits for the results.
+        """
         with running(self.threads, self.settings.precision, self.device):
-            return self._train(np.array(clients, np.int64), models, np.array(which, np.int64), keys)
+            return self._begin(np.array(clients, np.int64), models, np.array(which, np.int64), keys)
 
-    def _train(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Updates:
+    def _begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Callable[[], Updates]:
         models = models.to(self.device, self.model.dtype)
         ids, origin = torch.from_numpy(clients), torch.from_numpy(which)
         parts = self._parts(clients)
         if len(parts) == 1:
-            theta, losses, total = self._train_part(ids, keys, models, origin, self._bounds(clients))
+            theta, reading = self._train_part(ids, keys, models, origin, self._bounds(clients))
+            readings = [(parts[0], reading)]
         else:  # written part by part into one tensor: a cohort of large models must not be held twice
-            theta, total = models.new_empty(len(ids), models.shape[1]), torch.empty(len(ids), dtype=models.dtype)
-            losses = torch.full((len(ids), self._steps[clients].max(initial=0)), torch.nan, dtype=models.dtype)
+            theta, readings = models.new_empty(len(ids), models.shape[1]), []
             for rows in parts:
-                bounds, part = self._bounds(clients[rows]), torch.from_numpy(rows)
-                done = self._train_part(ids[part], keys[part], models, origin[part], bounds)
-                theta[part.to(self.device)], losses[part, : bounds.steps], total[part] = done
+                part = torch.from_numpy(rows)
+                done, reading = self._train_part(ids[part], keys[part], models, origin[part], self._bounds(clients[rows]))
+                theta[upload(part, self.device)] = done
+                readings.append((rows, reading))
+        return lambda: self._finish(clients, theta, readings)
+
+    def _finish(self, clients: Ids, theta: Tensor, readings: list[tuple[Ids, Reading]]) -> Updates:
+        if len(readings) == 1:
+            read = readings[0][1].wait()
+            losses, total = read[:, :-1], read[:, -1]
+        else:
+            total = torch.empty(len(clients), dtype=theta.dtype)
+            losses = torch.full((len(clients), self._steps[clients].max(initial=0)), torch.nan, dtype=theta.dtype)
+            for rows, reading in readings:
+                read, part = reading.wait(), torch.from_numpy(rows)
+                losses[part, : read.shape[1] - 1], total[part] = read[:, :-1], read[:, -1]
         ok = self._healthy(total, losses, self._steps[clients])
-        updates = Updates(clients, theta, losses, self.sizes.index_select(0, ids), self.model.n_params)
+        sizes = self.sizes.index_select(0, torch.from_numpy(clients))
+        updates = Updates(clients, theta, losses, sizes, self.model.n_params)
         return updates if len(ok) == len(clients) else updates.rows(ok)
 
     def _parts(self, clients: Ids) -> list[Ids]:
@@ -109,10 +128,8 @@ class Simulator:
         even = widths.min() == width and steps.min() == n_steps
         return Bounds(n_steps, -(-n_steps // int((sizes // widths).min())), int(sizes.max()), width, not even)
 
-    def _train_part(
-        self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Some clients' whole local training: theta [m, D] and, on the CPU, losses [m, S] and sums of theta [m]."""
+    def _train_part(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Reading]:
+        """Some clients' whole local training: theta [m, D], and losses and sums of theta [m, S + 1]."""
         if self.how == "stacked" and not (self.traits.batch_norm and bounds.width == 1):
             try:
                 return self._stacked(ids, keys, models, which, bounds)
@@ -121,8 +138,7 @@ class Simulator:
                     raise
                 log.warning("this model cannot be stacked, so clients run one by one (%s)", str(error).splitlines()[0])
                 self.how = "one-by-one"
-        theta, losses = self._one_by_one(ids, keys, models, which, bounds)
-        return theta, losses, theta.sum(1).cpu()
+        return self._one_by_one(ids, keys, models, which, bounds)
 
     def _healthy(self, total: Tensor, losses: Tensor, steps: Ids) -> Ids:
         """Rows whose model and losses are finite; the others failed, and a failed client is a missing row.

@@ -17,6 +17,7 @@ from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import StackedStep
 from fedgwc.engines.stacked_layers import fused
+from fedgwc.engines.transfer import Reading, upload
 from fedgwc.engines.workers import Job, Workers
 from fedgwc.local import FlatModel, LocalTraining, gradient_of, lone_grad, sgd_step
 
@@ -96,15 +97,15 @@ class Stacked:
         step = sgd_step(self.model, self.local, ragged)
         return StackedStep(step) if self.model.device.type == "cpu" else torch.func.vmap(step, randomness="different")
 
-    def __call__(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
-        """ids, keys and which [n], models [M, D] -> theta [n, D] and, on the CPU, losses [n, S] and sums of theta [n]."""
+    def __call__(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Reading]:
+        """ids, keys and which [n], models [M, D] -> theta [n, D], and losses and sums of theta [n, S + 1]."""
 
         def program(who: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
             step = self._steps[bounds.ragged]
             theta, losses = run_steps(step, self.local, self.model.n_params, self.samples, who[0], who[1], start, bounds)
             return theta, torch.cat([losses, theta.sum(1, keepdim=True)], 1)  # all that the host reads, in one piece
 
-        who = torch.stack([ids, keys, which]).to(self.model.device)  # in one piece: each way to a GPU takes its time
+        who = upload(torch.stack([ids, keys, which]), self.model.device)  # in one piece: each way to a GPU takes its time
         inputs = (who[:2], models.index_select(0, who[2]))
         with torch.no_grad():
             if self._captured is not None:
@@ -114,8 +115,7 @@ class Stacked:
                 theta, report = self._recorded((len(ids), bounds), program, *inputs)
             else:
                 theta, report = program(*inputs)
-        read = report.cpu()
-        return theta, read[:, :-1], read[:, -1]
+        return theta, Reading(report)
 
 
 class OneByOne:
@@ -128,8 +128,8 @@ class OneByOne:
         self._channels_last = traits.convolutional and model.device.type == "cpu"
         self._workers = Workers(workers, self._single, model) if workers else None
 
-    def __call__(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Tensor]:
-        """ids, keys and which [n], models [M, D] -> theta [n, D] and, on the CPU, losses [n, S]."""
+    def __call__(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Reading]:
+        """ids, keys and which [n], models [M, D] -> theta [n, D], and losses and sums of theta [n, S + 1]."""
         work = list(zip(ids.tolist(), keys.tolist(), which.tolist(), strict=True))
         # Workers are started before there is anything large here that they would inherit.
         results = self._workers(work, models) if self._workers is not None else self._in_turn(work, models)
@@ -137,7 +137,7 @@ class OneByOne:
         losses = torch.full((len(ids), bounds.steps), torch.nan, dtype=models.dtype)
         for i, model, loss in results:
             theta[i], losses[i, : len(loss)] = model, loss.cpu()
-        return theta, losses
+        return theta, Reading(torch.cat([losses, theta.sum(1, keepdim=True).cpu()], 1))
 
     def _in_turn(self, work: list[Job], models: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         for i, (client, key, model) in enumerate(work):

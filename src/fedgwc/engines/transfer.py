@@ -1,0 +1,30 @@
+"""Between the host and a card, without either waiting for the other."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def upload(small: Tensor, device: torch.device) -> Tensor:
+    """A small tensor on `device`, in its turn: the host does not wait until the card has done what was asked before."""
+    return small.to(device, non_blocking=True)
+
+
+class Reading:
+    """A tensor on its way to the host. What the card is asked to do afterwards does not delay its arrival."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._arrived: torch.cuda.Event | None = None
+        if not tensor.is_cuda:
+            self._copy = tensor
+            return
+        self._copy = torch.empty_like(tensor, device="cpu", pin_memory=True)
+        self._copy.copy_(tensor, non_blocking=True)
+        self._arrived = torch.cuda.Event()
+        self._arrived.record()
+
+    def wait(self) -> Tensor:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._copy
