@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import itertools
 import json
 import pstats
 import statistics
@@ -48,9 +49,9 @@ def rounds_per_second(engine: Simulator, name: str, rounds: int) -> dict[str, fl
     return {"median": statistics.median(times), "mean": statistics.mean(times), "worst": max(times)}
 
 
-def together(federation: Federation, module: nn.Module, runs: int, rounds: int) -> float:
-    """Milliseconds per round of `runs` FedAvg runs in step, all of them together."""
-    pool = Pool([federation] * runs, lambda f: Simulator(f, module, LOCAL, EngineSettings(device="cuda")))
+def together(federation: Federation, module: nn.Module, runs: int, rounds: int, lanes: int = 0) -> float:
+    """Milliseconds per round of `runs` FedAvg runs, all of them together."""
+    pool = Pool([federation] * runs, lambda f: Simulator(f, module, LOCAL, EngineSettings(device="cuda")), lanes)
     began = 0.0
 
     def go(member: Member, seed: int) -> None:
@@ -121,9 +122,10 @@ def main() -> None:
     module = MODELS["cnn"](federation.shape, federation.n_classes)
     print(torch.cuda.get_device_name(), torch.__version__)
     one = together(federation, module, 1, arguments.rounds)
-    for runs in (1, 3, 4, 8, 12):
-        ms = together(federation, module, runs, arguments.rounds)
-        print(f"{runs} runs in step: {ms:.2f} ms a round, {ms / one:.2f} times one run, {ms / runs:.2f} ms per run", flush=True)
+    for runs, lanes in itertools.product((1, 3, 4, 8), (1, 2)):
+        ms = together(federation, module, runs, arguments.rounds, lanes)
+        said = f"{ms:.2f} ms a round, {ms / one:.2f} times one run, {ms / runs:.2f} ms per run"
+        print(f"{runs} runs in {lanes} lanes: {said}", flush=True)
     print("agreement", json.dumps(agreement(federation, module), indent=1))
     for precision in ("tf32", "bf16", "float32"):
         engine = Simulator(federation, module, LOCAL, EngineSettings(device="cuda", precision=precision))
