@@ -128,6 +128,13 @@ def test_overflow_is_a_step_not_taken(combine: str) -> None:
     assert torch.isfinite(after.theta).all()
 
 
+def test_a_step_not_taken_leaves_model_and_momentum_as_they_were() -> None:
+    fedavgm, overflowing = Aggregator(momentum=0.5), updates([[float("inf")]], [1])
+    one = fedavgm.step(fedavgm.step(ZERO, overflowing), updates([[1.0]], [1]))
+    two = fedavgm.step(fedavgm.step(one, overflowing), updates([[1.0]], [1]))
+    assert (one.theta.item(), two.theta.item()) == (1.0, 1.5)  # as in test_momentum_keeps_going
+
+
 @pytest.mark.parametrize("combine", ["median", "trimmed-mean", "clipped-mean"])
 def test_equal_clients_are_their_own_aggregate(combine: str) -> None:
     assert combined([[1.0, -2.0]] * 4, combine=combine) == [1.0, -2.0]

@@ -60,7 +60,7 @@ class Aggregator:
         if not len(updates):
             return server
         new = self._moved(server, self._combined(server, updates), updates.n_params)
-        return new if math.isfinite(new.theta.sum()) else server
+        return _unless_overflown(new, server)
 
     def _moved(self, server: Server, target: Tensor, n_params: int | None) -> Server:
         if self.momentum == 0 and self.lr == 1:
@@ -89,7 +89,16 @@ class Aggregator:
     def _weights(self, updates: Updates) -> Tensor:
         """[n], summing to 1."""
         w = updates.sizes.double() if self.weights == "samples" else torch.ones(len(updates), dtype=torch.float64)
-        return (w / w.sum()).to(updates.models)
+        return (w / w.sum()).to(updates.models, non_blocking=True)
+
+
+def _unless_overflown(new: Server, old: Server) -> Server:
+    """The new one if it is finite, decided where the models are: if the host asked a GPU, it would wait for the answer."""
+    finite = new.theta.sum().abs() < math.inf
+    theta = torch.where(finite, new.theta, old.theta.to(new.theta))
+    if new.velocity is None or new.velocity is old.velocity:
+        return Server(theta, new.velocity)
+    return Server(theta, torch.where(finite, new.velocity, 0.0 if old.velocity is None else old.velocity))
 
 
 def trimmed_mean(models: Tensor, trim: float) -> Tensor:

@@ -6,7 +6,7 @@ N clients in the federation, n in a cohort, M models, D floats per model, S loca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -46,12 +46,16 @@ class Updates:
         return self.rows(np.isin(self.clients, members).nonzero()[0])
 
     def rows(self, rows: Ids) -> Updates:
-        if len(rows) == len(self) and np.array_equal(rows, np.arange(len(self))):
-            return self
-        at = torch.as_tensor(rows)
-        models = self.models[at.to(self.models.device)]
+        there: Tensor | slice
+        at: Tensor | slice
+        if len(rows) and (np.diff(rows) == 1).all():  # neighbours, as the members of a cluster are: nothing is copied
+            if len(rows) == len(self):
+                return self
+            there = at = slice(int(rows[0]), int(rows[-1]) + 1)
+        else:
+            there, at = on(self.models.device, rows), torch.from_numpy(rows)
         private = (None if x is None else x[at] for x in (self.rewards, self.readings))
-        return Updates(self.clients[rows], models, self.losses[at], self.sizes[at], self.n_params, *private)
+        return Updates(self.clients[rows], self.models[there], self.losses[at], self.sizes[at], self.n_params, *private)
 
     @property
     def parameters(self) -> Tensor:
@@ -139,6 +143,11 @@ def sample(members: Ids, size: int, rng: np.random.Generator) -> Ids:
     if size >= len(members):
         return np.sort(members)
     return np.sort(rng.choice(members, size, replace=False))
+
+
+def on(device: torch.device, numbers: NDArray[Any]) -> Tensor:
+    """`numbers` as a tensor on `device`, without waiting until the device has done what was asked of it before."""
+    return torch.from_numpy(numbers).to(device, non_blocking=True)
 
 
 def check_rate(rate: float) -> None:

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.core import Rng
+from fedgwc.core import Rng, Updates
 from fedgwc.data import Federation, Rows
 from fedgwc.engines import evaluate
 from fedgwc.engines.settings import EngineSettings
@@ -160,3 +161,17 @@ def test_one_run_may_record_while_others_use_the_card(small, tmp_path) -> None:
     jobs = [small("ifca" if seed % 2 else "fedavg", engine=engine, seed=seed, evaluate={"every": 1}) for seed in range(4)]
     results = run_together([(job, tmp_path / str(i)) for i, job in enumerate(jobs)])
     assert all(torch.isfinite(result.clustering.models).all() for result in results)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_host_does_not_wait_for_an_aggregation(momentum: float) -> None:
+    """Of all clients, of neighbours and of some here and there."""
+    updates = Updates(np.arange(6), torch.rand(6, 9, device="cuda"), torch.rand(6, 2), torch.arange(1, 7))
+    aggregator, server = Aggregator(momentum=momentum), Server(torch.zeros(9, device="cuda"))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for members in ([0, 1, 2, 3, 4, 5], [2, 3, 4], [0, 3, 5]):
+            server = aggregator.step(server, updates.of(np.array(members)))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert server.theta.isfinite().all()

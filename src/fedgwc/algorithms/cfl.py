@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedgwc import random
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
+from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, on, sample
 from fedgwc.errors import InputError
 
 
@@ -97,7 +97,7 @@ class CFL:
         if not len(updates):
             return state
         rows = self.clustering(state).labels[updates.clients]
-        pulls = updates.parameters - models[torch.from_numpy(rows), : updates.n_params]  # [n, n_params]
+        pulls = updates.parameters - models[on(models.device, rows), : updates.n_params]  # [n, n_params]
         lengths = pulls.norm(dim=1).cpu().numpy()
         known = self._remember(state.known, updates, pulls, rng.seed)
 
@@ -131,7 +131,7 @@ class CFL:
         if n_clients * n_params * pulls.element_size() > self.memory_mb * 2**20 and self.sketch < n_params:
             pulls = sketched(pulls, self.sketch, seed)
         kept = known.updates.clone() if known.updates.shape[1] else pulls.new_zeros(n_clients, pulls.shape[1])
-        kept[torch.from_numpy(updates.clients)] = pulls
+        kept[on(kept.device, updates.clients)] = pulls
         weights = known.weights.copy()
         weights[updates.clients] = updates.sizes.numpy() if self.aggregator.weights == "samples" else 1.0
         return Known(kept, weights)
@@ -142,7 +142,7 @@ class CFL:
         torn = cluster.mean_norm < self.eps1 and cluster.max_norm > self.eps2
         if not torn or met.mean() < self.seen or met.sum() < 2 * self.min_size:
             return None, np.nan
-        sides, crossing = bipartition(cosines(known.updates[torch.from_numpy(cluster.members[met])]), self.linkage)
+        sides, crossing = bipartition(cosines(known.updates[on(known.updates.device, cluster.members[met])]), self.linkage)
         sizes = np.bincount(sides, minlength=2)
         if sizes.min() < self.min_size or np.sqrt((1 - crossing) / 2) <= self.gamma:
             return None, np.nan
@@ -166,8 +166,9 @@ class CFL:
 def mean_norm(known: Known, members: Ids) -> float:
     """Length of the members' weighted mean update, over those that are known."""
     weights = known.weights[members]  # 0 or at least 1
-    w = torch.from_numpy(weights / max(weights.sum(), 1.0)).to(known.updates)
-    return float((w @ known.updates[torch.from_numpy(members)]).norm())
+    kept = known.updates
+    w = on(kept.device, weights / max(weights.sum(), 1.0)).to(kept.dtype)
+    return float((w @ kept[on(kept.device, members)]).norm())
 
 
 def cosines(updates: Tensor) -> Floats:
@@ -193,7 +194,7 @@ def sketched(x: Tensor, d: int, seed: int) -> Tensor:
 
     A count sketch (Charikar, Chen and Farach-Colton, 2002). Unlike a dense projection it needs no matrix of p x d.
     """
-    key, column = torch.tensor(seed, device=x.device), torch.arange(x.shape[1], device=x.device)
+    key, column = torch.tensor(seed), torch.arange(x.shape[1], device=x.device)
     place = random.integers(random.mix(key), column, d)
     sign = 1 - 2 * random.integers(random.mix(key + 1), column, 2)
     return x.new_zeros(len(x), d).index_add_(1, place, x * sign)
