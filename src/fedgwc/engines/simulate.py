@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from fedgwc import random
-from fedgwc.core import Ids, Scores, Split, Updates
+from fedgwc.core import Ids, Scores, Split, Updates, on
 from fedgwc.data.federation import Federation
 from fedgwc.engines.choose import Traits, choose, most_stacked, traits_of
 from fedgwc.engines.evaluate import Evaluation
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
 from fedgwc.engines.train import Bounds, OneByOne, Stacked
-from fedgwc.engines.transfer import Reading, upload
+from fedgwc.engines.transfer import Reading
 from fedgwc.local import FlatModel, LocalTraining
 
 __all__ = ["EngineSettings", "Simulator"]
@@ -84,7 +84,7 @@ class Simulator:
             for rows in parts:
                 part = torch.from_numpy(rows)
                 done, reading = self._train_part(ids[part], keys[part], models, origin[part], self._bounds(clients[rows]))
-                theta[upload(part, self.device)] = done
+                theta[on(self.device, rows)] = done
                 readings.append((rows, reading))
         return lambda: self._finish(clients, theta, readings)
 

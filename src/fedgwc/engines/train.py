@@ -17,7 +17,7 @@ from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import StackedStep
 from fedgwc.engines.stacked_layers import fused
-from fedgwc.engines.transfer import Reading, upload
+from fedgwc.engines.transfer import Reading
 from fedgwc.engines.workers import Job, Workers
 from fedgwc.local import FlatModel, LocalTraining, gradient_of, lone_grad, sgd_step
 
@@ -105,7 +105,8 @@ class Stacked:
             theta, losses = run_steps(step, self.local, self.model.n_params, self.samples, who[0], who[1], start, bounds)
             return theta, torch.cat([losses, theta.sum(1, keepdim=True)], 1)  # all that the host reads, in one piece
 
-        who = upload(torch.stack([ids, keys, which]), self.model.device)  # in one piece: each way to a GPU takes its time
+        # In one piece: each way to a GPU takes its time.
+        who = torch.stack([ids, keys, which]).to(self.model.device, non_blocking=True)
         inputs = (who[:2], models.index_select(0, who[2]))
         with torch.no_grad():
             if self._captured is not None:

@@ -1,14 +1,9 @@
-"""Between the host and a card, without either waiting for the other."""
+"""From a card to the host, without either waiting longer than it must."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-
-
-def upload(small: Tensor, device: torch.device) -> Tensor:
-    """A small tensor on `device`, in its turn: the host does not wait until the card has done what was asked before."""
-    return small.to(device, non_blocking=True)
 
 
 class Reading:
