@@ -23,7 +23,7 @@ from fedgwc.report.figures import classes, heatmap
 from fedgwc.report.figures.labels import spread
 from fedgwc.report.load import load
 from fedgwc.report.matrices import at_end, fedgwc_of, whole
-from fedgwc.report.methods import methods_of
+from fedgwc.report.methods import differing, methods_of
 from fedgwc.report.page import html
 from fedgwc.report.weights import weights_of
 
@@ -278,6 +278,20 @@ def test_several_runs_are_compared_by_method(finished) -> None:
     assert len(page.sections[0].tables[0].rows) == 3
     assert page.sections[0].tables[0].sortable
     assert "splits at rounds" in page.pictures[0].alt
+
+
+def test_methods_are_told_apart_by_what_both_could_set() -> None:
+    older, newer = {"algorithm.when": "visits"}, {"algorithm.when": "windows", "algorithm.drift": 1.0}
+    assert differing(newer, [older, newer]) == ["when=windows"]
+    assert differing(newer, [{"algorithm.when": "windows"}, newer]) == ["drift=1.0"]
+
+
+def test_where_the_data_lie_makes_no_other_method(finished, tmp_path) -> None:
+    moved = copied(finished("fedavg", seed=1), tmp_path / "moved")
+    config = json.loads((moved / "config.json").read_text())
+    config["experiment"]["data"]["root"] = "elsewhere"
+    (moved / "config.json").write_text(json.dumps(config))
+    assert [m.name for m in methods_of([load(finished("fedavg")), load(moved)])] == ["fedavg"]
 
 
 def test_a_folder_of_runs_stands_for_its_runs(finished, tmp_path) -> None:

@@ -11,7 +11,7 @@ from fedgwc.codec import write_atomically
 from fedgwc.reproduce.keep import keep, size_of
 from fedgwc.reproduce.lines import lines_of
 from fedgwc.reproduce.outcome import read_all
-from fedgwc.reproduce.page import needs, page
+from fedgwc.reproduce.page import needs, page, pictures_of
 from fedgwc.reproduce.paper import paper
 
 
@@ -39,7 +39,9 @@ def _draw(results: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
         for name, entry in paper().items():
-            for path in draw(name, entry, lines_of(entry, outcomes, needs), Path(place)) if entry.pictures else ():
-                if path.suffix == ".png":
-                    shutil.copyfile(path, folder / path.name)
-                    print(f"Drawn: {folder / path.name}")
+            drawn = draw(name, entry, lines_of(entry, outcomes, needs), Path(place)) if entry.pictures else []
+            for old in pictures_of(name, folder) if drawn else ():
+                old.unlink()  # another run may have other clusters to show
+            for path in (p for p in drawn if p.suffix == ".png"):
+                shutil.copyfile(path, folder / path.name)
+                print(f"Drawn: {folder / path.name}")

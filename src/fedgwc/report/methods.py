@@ -51,7 +51,8 @@ def methods_of(runs: list[Run]) -> list[Method]:
 
 
 def settings(run: Run) -> dict[str, Any]:
-    return {k: v for k, v in run.experiment.items() if k not in IGNORED}
+    chosen = {k: v for k, v in run.experiment.items() if k not in IGNORED}
+    return {**chosen, "data": {k: v for k, v in chosen.get("data", {}).items() if k != "root"}}  # where files lie is no method
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -63,5 +64,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differing(own: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]:
-    keys = [k for k in own if any(r.get(k) != own[k] for r in rivals)]
+    """What tells `own` from the others; a setting that an older run did not have yet only where nothing else does."""
+    keys = [k for k in own if any(k in r and r[k] != own[k] for r in rivals)]
+    keys = keys or [k for k in own if any(k not in r for r in rivals)]
     return [f"{k.removeprefix('algorithm.')}={own[k]}" for k in keys]

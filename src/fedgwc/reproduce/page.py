@@ -92,9 +92,15 @@ def _finding(line: Line, metric: str) -> str:
     return f"{METRICS[metric].title} {minus(paper_value.text)} in the paper; ours: {ours}" + (f" [{why}]" if why else "")
 
 
+def pictures_of(name: str, figures: Path) -> list[Path]:
+    """The files of one figure; "fig-hom" is not "fig-hom-het"."""
+    files = sorted(figures.glob(f"{name}-*.png"))
+    return [f for f in files if max((n for n in paper() if f.name.startswith(f"{n}-")), key=len) == name]
+
+
 def _entry(name: str, entry: Entry, lines: Sequence[Line], figures: Path | None) -> str:
     head = f"## {name}\n\n{entry.about}. {entry.where} of the paper. `fedgwc reproduce {name}`\n"
-    drawn = sorted(figures.glob(f"{name}-*.png")) if figures is not None and figures.is_dir() else []
+    drawn = pictures_of(name, figures) if figures is not None else []
     shown = [f"![{name}: {path.stem.removeprefix(f'{name}-')}](figures/{path.name})\n" for path in drawn]
     return "\n".join([head, *map(markdown, tables(lines)), *shown, *_notes(lines)])
 

@@ -20,6 +20,7 @@ SHAPES = "osD^PX*<>ph"  # one per method; a triangle on its tip marks splits
 @styled
 def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) -> Figure:
     """`key` in per cent over rounds or, with `traffic`, over the megabytes sent to and from clients."""
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
     from matplotlib.transforms import ScaledTranslation
 
     figure, ax = canvas((WIDE[0], WIDE[1] + 0.4))
@@ -45,6 +46,8 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
         ends[method.name if len(method.name) <= 26 else method.name[:25] + "…"] = (float(x[-1]), float(mean[-1]), colour)
         right = max(right, float(x[-1]))
     ax.set(xlabel="megabytes sent, both ways" if traffic else "round", ylabel=label, xlim=(0, right or 1))
+    ax.xaxis.set_major_locator(MaxNLocator(5))  # names stand beside the plot, so there is less room below it
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
     ax.grid(axis="y")
     beside(ax, ends, right)
     return figure
