@@ -46,14 +46,14 @@ class Updates:
         return self.rows(np.isin(self.clients, members).nonzero()[0])
 
     def rows(self, rows: Ids) -> Updates:
-        there: Tensor | slice
-        at: Tensor | slice
-        if len(rows) and (np.diff(rows) == 1).all():  # neighbours, as the members of a cluster are: nothing is copied
-            if len(rows) == len(self):
-                return self
-            there = at = slice(int(rows[0]), int(rows[-1]) + 1)
-        else:
-            there, at = on(self.models.device, rows), torch.from_numpy(rows)
+        first, n = int(rows[0]) if len(rows) else 0, len(rows)
+        at: Tensor | slice = slice(first, first + n)
+        if not np.array_equal(rows, np.arange(first, first + n)):
+            at = torch.from_numpy(rows)
+        elif n == len(self):
+            return self
+        # Neighbours, as the members of a cluster are, need no copy.
+        there = at if isinstance(at, slice) else on(self.models.device, rows)
         private = (None if x is None else x[at] for x in (self.rewards, self.readings))
         return Updates(self.clients[rows], self.models[there], self.losses[at], self.sizes[at], self.n_params, *private)
 

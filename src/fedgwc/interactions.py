@@ -84,9 +84,15 @@ def move(means: NDArray[Any], at: Any, values: Floats, alpha: Floats) -> None:
     means[at] = (1 - alpha) * means[at] + alpha * values
 
 
-def count(visits: NDArray[Any], at: Any) -> None:
-    """One more visit, in place. The largest number that the type can hold stays: from there on a mean of 1/n steps forgets."""
-    visits[at] += visits[at] < np.iinfo(visits.dtype).max
+def count(visits: NDArray[Any], at: Any) -> NDArray[Any]:
+    """One more visit, in place; returns how many that makes.
+
+    The largest number that the type can hold stays: from there on a mean of 1/n steps forgets.
+    """
+    there: NDArray[Any] = visits[at]
+    there += there < np.iinfo(visits.dtype).max
+    visits[at] = there
+    return there
 
 
 def checked(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:
@@ -94,9 +100,9 @@ def checked(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids,
     ids, omega = np.asarray(cohort), np.asarray(rewards, np.float64)
     if ids.ndim != 1 or ids.shape != omega.shape:
         raise InputError(f"cohort and rewards must be vectors of one length, got shapes {ids.shape} and {omega.shape}")
-    if ids.size and (not np.issubdtype(ids.dtype, np.integer) or ids.min() < 0 or ids.max() >= n_clients):
+    if ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= n_clients):
         raise InputError(f"cohort must hold client numbers in 0..{n_clients - 1}, got {ids.tolist()}")
-    if len(np.unique(ids)) < len(ids):
+    if len(set(ids.tolist())) < len(ids):
         raise InputError(f"a client can be in a cohort once, got {ids.tolist()}")
     if not ((omega >= 0) & (omega <= 1)).all():
         raise InputError(f"rewards must be in [0, 1], got {omega.tolist()}")

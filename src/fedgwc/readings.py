@@ -5,6 +5,7 @@ n clients in a cohort, S local steps; pure functions on float64 arrays. Equation
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedgwc.core import Floats
 from fedgwc.errors import InputError
 
 HUGE = 1e100  # losses beyond are taken for this, so that their squares are numbers
+TINY = np.finfo(np.float64).tiny
 
 
 def gaussian_rewards(
@@ -102,36 +104,48 @@ class Readings:
         rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
         self.x = _losses(given)  # [n, S], the steps that at least three clients made
         self.made = np.isfinite(self.x)
-        self.steps = self.made.sum(1)
-        filled = np.where(self.made, self.x, 0.0)
+        self.whole = bool(self.made.all())
+        self.steps = self.made.sum(1)  # [n]
+        clients = len(self.x) if self.whole else self.made.sum(0)  # of each step
+        filled = self._or_zero(self.x)
         self.largest = np.abs(filled).max(0)  # [S]
-        self.plain_mean = filled.sum(0) / self.made.sum(0)
-        self.mean, variance = _statistics(filled, self.made, self.plain_mean, sizes)  # [S]
+        self.plain_mean = filled.sum(0) / clients
+        self.apart = self._or_zero(self.x - self.plain_mean)  # [n, S]
+        if sizes is None:
+            self.mean, variance = self.plain_mean, (self.apart**2).sum(0) / (clients - 1)  # [S], as in the paper
+        else:
+            self.mean, variance = _weighted(filled, self.made, sizes)
         self.variance = np.where(variance <= (4 * rounding * self.largest) ** 2, 0.0, variance)  # 0: equal up to rounding
+
+    def _or_zero(self, values: Floats) -> Floats:
+        """`values` [n, S] with 0 for steps that were not made."""
+        return values if self.whole else np.where(self.made, values, 0.0)
 
     def rewards(self, normalise: bool = False, samples: int = 0, rng: np.random.Generator | None = None) -> Floats:
         mean, variance = self.mean, self.variance
         if samples:
             drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, len(mean)))
             mean, variance = drawn.mean(0), drawn.var(0)
-        omega = rewards_around(self.x, mean, variance)
+        omega: Floats = self._or_zero(_step_rewards(self.x, mean, variance)).sum(1) / self.steps
         return omega / omega.sum() if normalise else omega
 
     def sides(self) -> Floats:
         flat = self.variance <= 0
         z = np.where(flat, 0.0, (self.x - self.mean) / np.sqrt(np.where(flat, 1.0, self.variance)))
-        side: Floats = np.where(self.made, ndtr(z), 0.0).sum(1) / self.steps
+        side: Floats = self._or_zero(ndtr(z)).sum(1) / self.steps
         return side
 
     def spreads(self) -> Floats:
         variance = self._own_steps[1] / np.maximum(self.steps - 1, 1)
         known = variance > (1e-12 * self.largest.max()) ** 2
         spread = np.full(len(self.x), 0.5)
-        if known.sum() >= 3:
+        n_known = np.count_nonzero(known)
+        if n_known >= 3:
             log = np.log(variance[known])
-            deviation = log.std(ddof=1)
+            log -= log.sum() / n_known
+            deviation = math.sqrt((log**2).sum() / (n_known - 1))
             if deviation > 1e-9:
-                spread[known] = ndtr((log - log.mean()) / deviation)
+                spread[known] = ndtr(log / deviation)
         return spread
 
     def variances(self) -> tuple[float, float]:
@@ -142,18 +156,17 @@ class Readings:
         return between, float(squares.sum() / freedom) if freedom > 0 else 0.0
 
     def first_losses(self) -> tuple[float, float]:
-        both = self.made[:, :2].all(1)
-        if self.x.shape[1] < 2 or not both.any():
+        two = self.x[:, :2] if self.whole else self.x[self.made[:, :2].all(1), :2]
+        if two.shape[1] < 2 or not len(two):
             return 0.0, 0.0
-        first, second = self.x[both, :2].mean(0)
-        return float(first), float(second)
+        first, second = (two.sum(0) / len(two)).tolist()
+        return first, second
 
     @cached_property
     def _own_steps(self) -> tuple[Floats, Floats]:
         """Losses less each step's mean: every client's own mean [n], and squares around it, summed [n]."""
-        r = np.where(self.made, self.x - self.plain_mean, 0.0)
-        own = r.sum(1) / self.steps
-        return own, (np.where(self.made, r - own[:, None], 0.0) ** 2).sum(1)
+        own = self.apart.sum(1) / self.steps
+        return own, (self._or_zero(self.apart - own[:, None]) ** 2).sum(1)
 
 
 def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
@@ -161,12 +174,18 @@ def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
 
     A variance of 0 says that the cohort's losses are equal up to rounding: reward 1.
     """
-    made, flat = np.isfinite(losses), variance <= 0
+    made = np.isfinite(losses)
     with np.errstate(invalid="ignore"):
-        reward = np.exp(-((losses - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
-    reward = np.where(flat, 1.0, np.maximum(reward, np.finfo(np.float64).tiny))  # far outliers underflow; 0 is not a reward
+        reward = _step_rewards(losses, mean, variance)
     omega: Floats = np.where(made, reward, 0.0).sum(1) / made.sum(1)
     return omega
+
+
+def _step_rewards(losses: Floats, mean: Floats, variance: Floats) -> Floats:
+    """[n, S]"""
+    flat = variance <= 0
+    reward = np.exp(-((losses - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
+    return np.where(flat, 1.0, np.maximum(reward, TINY))  # far outliers underflow; 0 is not a reward
 
 
 def _losses(given: NDArray[np.generic]) -> Floats:
@@ -175,21 +194,19 @@ def _losses(given: NDArray[np.generic]) -> Floats:
     if len(given) < 3:
         raise InputError(f"rewards need at least 3 clients, got {len(given)}: two losses carry no information about each other")
     x = given.astype(np.float64)
-    if np.isinf(x).any():
-        raise InputError("losses must be finite (NaN marks a step that was not made); drop clients whose loss is infinite")
-    missing = np.isnan(x)
-    if missing.any():
-        shared = len(x) - missing.sum(0) >= 3
-        if missing.all(1).any() or not shared.any():
+    made = np.isfinite(x)
+    if not made.all():
+        if np.isinf(x).any():
+            raise InputError("losses must be finite (NaN marks a step that was not made); drop clients whose loss is infinite")
+        shared = made.sum(0) >= 3
+        if not made.any(1).all() or not shared.any():
             raise InputError("every client needs at least one loss, and at least one step must have been made by 3 clients")
         x = x[:, shared]
     return x.clip(-HUGE, HUGE)
 
 
-def _statistics(x: Floats, made: NDArray[np.bool_], mean: Floats, sizes: ArrayLike | None) -> tuple[Floats, Floats]:
-    """Mean and variance per step [S]: plain with n - 1 as in the paper, or weighted by sample counts as released."""
-    if sizes is None:
-        return mean, (np.where(made, x - mean, 0.0) ** 2).sum(0) / (made.sum(0) - 1)
+def _weighted(x: Floats, made: NDArray[np.bool_], sizes: ArrayLike) -> tuple[Floats, Floats]:
+    """Mean and variance per step [S], by sample counts as released."""
     w = np.asarray(sizes, np.float64)
     if w.shape != (len(x),) or not (np.isfinite(w).all() and (w > 0).all()):
         raise InputError(f"sizes must be {len(x)} positive sample counts, got {sizes!r}")

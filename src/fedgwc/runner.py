@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import platform
 import threading
@@ -15,6 +16,7 @@ from typing import Any, Generic
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 import fedgwc
@@ -176,6 +178,13 @@ def versions() -> dict[str, str]:
     }
 
 
+def _mean(losses: Sequence[NDArray[np.floating]]) -> float:
+    """Over all steps that were made; NaN: none was."""
+    made = [x if (finite := np.isfinite(x)).all() else x[finite] for x in losses]
+    n = sum(x.size for x in made)
+    return sum(float(x.sum()) for x in made) / n if n else math.nan
+
+
 class _Run:
     """One run in progress: everything `run` needs at hand while rounds go by."""
 
@@ -282,8 +291,7 @@ class _Run:
         for client in self.roll.news:
             self.progress.message(f"client {client} failed in round {number} (its model or loss is not finite) and was left out")
         self.roll.clear()
-        losses = [r.losses for r in reports if len(r.clients)]
-        mean = float(np.nanmean(np.concatenate([x.ravel() for x in losses]))) if losses else float("nan")
+        mean = _mean([r.losses for r in reports])
         clustering = algorithm.clustering(state)
         self._names = clustering.names
         self.progress.round(number, mean, len(clustering.models))

@@ -19,7 +19,16 @@ from torch import Tensor
 
 from fedgwc import perception
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, copied, recorded_leaves, recorded_splits, recorded_tree
+from fedgwc.algorithms.fedgwc_state import (
+    Cluster,
+    FedGWCState,
+    Split,
+    copied,
+    labels_of,
+    recorded_leaves,
+    recorded_splits,
+    recorded_tree,
+)
 from fedgwc.algorithms.windows import among, cloud, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
 from fedgwc.cuts import Cut, best_cut, clearer_than_chance
@@ -127,12 +136,13 @@ class FedGWC:
         updates = engine.train(np.concatenate(cohorts), models, which, rng.training)
         sampled = state.sampled
         sampled[updates.clients] += 1
+        clusters = labels_of(state)[updates.clients]  # [n]
 
         leaves: list[Cluster] = []
-        splits = [replace(s, P=None, distances=None, paths=None) for s in state.splits]
+        splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None) for s in state.splits]
         n_born = state.n_born
-        for cluster in state.clusters:
-            cluster = self.learn(cluster, updates.of(cluster.members), rng)
+        for i, cluster in enumerate(state.clusters):
+            cluster = self.learn(cluster, updates.rows(np.flatnonzero(clusters == i)), rng)
             cluster, labels, scores = self.attempt(cluster, len(sampled), rng.seed)
             if labels is None:
                 leaves.append(cluster)
@@ -145,11 +155,8 @@ class FedGWC:
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born)
 
     def clustering(self, state: FedGWCState) -> Clustering:
-        labels = np.empty(len(state.sampled), np.int64)
-        for i, c in enumerate(state.clusters):
-            labels[c.members] = i
         models = torch.stack([c.server.theta for c in state.clusters])
-        return Clustering(models, labels, np.array([c.id for c in state.clusters], np.int64))
+        return Clustering(models, labels_of(state), np.array([c.id for c in state.clusters], np.int64))
 
     # The steps of a round, in order
 
@@ -167,46 +174,45 @@ class FedGWC:
 
     def learn(self, cluster: Cluster, updates: Updates, rng: Rng) -> Cluster:
         """The model, the weights and P after one cohort. Fewer than 3 answers say nothing about interactions."""
-        cluster = replace(cluster, server=self.aggregator.step(cluster.server, updates))
+        server = self.aggregator.step(cluster.server, updates)
         if updates.rewards is not None:
             updates = updates.rows(np.flatnonzero(updates.rewards.isfinite()))
         if len(updates) < 3:
-            return cluster
+            return replace(cluster, server=server)
+        heard: dict[str, Any] = {}
         if updates.rewards is not None:  # each client has computed its own
             given = updates.rewards.double().numpy()
             known = updates.readings
             if known is not None and known.isfinite().all():  # rows differ only where a replay mixes cohorts
-                cluster = self._heard(cluster, *known.mean(0).tolist())
-            return self.interact(cluster, updates.clients, given / given.sum() if self.normalise else given)
-        seen = Readings(updates.losses.numpy(), updates.sizes.numpy() if self.statistics == "weighted" else None)
-        draws = rng.generator(cluster.id, 1) if self.loss_samples else None
-        between, within = seen.variances()
-        first, second = seen.first_losses()
-        cluster = self._heard(cluster, between, within, first, second)
-        beside = (seen.sides(), seen.spreads()) if cluster.sides is not None else ()
-        return self.interact(cluster, updates.clients, seen.rewards(self.normalise, self.loss_samples, draws), *beside)
+                heard = self._heard(cluster, *known.mean(0).tolist())
+            met = self._met(cluster, updates.clients, given / given.sum() if self.normalise else given)
+        else:
+            seen = Readings(updates.losses.numpy(), updates.sizes.numpy() if self.statistics == "weighted" else None)
+            draws = rng.generator(cluster.id, 1) if self.loss_samples else None
+            heard = self._heard(cluster, *seen.variances(), *seen.first_losses())
+            beside = (seen.sides(), seen.spreads()) if cluster.sides is not None else ()
+            met = self._met(cluster, updates.clients, seen.rewards(self.normalise, self.loss_samples, draws), *beside)
+        return replace(cluster, server=server, **heard, **met)
 
-    def _heard(self, c: Cluster, between: float, within: float, first: float, second: float) -> Cluster:
-        """Rounds are counted, because in half of them there is no single odd client."""
-        return replace(
-            c,
-            between=c.between + between,
-            within=c.within + within,
-            first=c.first + first,
-            second=c.second + second,
-            heard=c.heard + 1,
-            apart=c.apart + (between >= (1 + self.contrast) * within),
-            adrift=c.adrift + (first >= (1 + self.drift) * second and first > 0),
-        )
+    def _heard(self, c: Cluster, between: float, within: float, first: float, second: float) -> dict[str, Any]:
+        """What a cohort's losses as a whole change. Rounds are counted, because in half of them there is no single odd client."""
+        return {
+            "between": c.between + between,
+            "within": c.within + within,
+            "first": c.first + first,
+            "second": c.second + second,
+            "heard": c.heard + 1,
+            "apart": c.apart + (between >= (1 + self.contrast) * within),
+            "adrift": c.adrift + (first >= (1 + self.drift) * second and first > 0),
+        }
 
-    def interact(
+    def _met(
         self, cluster: Cluster, clients: Ids, rewards: Floats, sides: Floats | None = None, spreads: Floats | None = None
-    ) -> Cluster:
-        """Eq. 2 and Eq. 3 for the members that were sampled; the matrices are written in place."""
+    ) -> dict[str, Any]:
+        """What Eq. 2 and Eq. 3 change for the members that were sampled; the matrices are written in place."""
         at, rewards = checked(np.searchsorted(cluster.members, clients), rewards, len(cluster.members))
-        pairs, column = (np.ix_(at, at), np.s_[:, None]) if cluster.by_pairs else (at, np.s_[:])
-        count(cluster.visits, pairs)
-        visits, old = cluster.visits[pairs], cluster.P[pairs]
+        pairs, column = ((at[:, None], at), np.s_[:, None]) if cluster.by_pairs else (at, np.s_[:])
+        visits, old = count(cluster.visits, pairs), cluster.P[pairs]
         alpha = self._steps(visits, len(cluster.members))  # [n, n], or by client [n]
         for means, reading in ((cluster.P, rewards), (cluster.sides, sides), (cluster.spreads, spreads)):
             if means is not None and reading is not None:
@@ -220,14 +226,9 @@ class FedGWC:
         if self.mse_average:
             new = float((1 - alpha.mean()) * cluster.mse + alpha.mean() * new)
         wanted = self._visits_wanted(cluster.attempts, cluster.by_pairs)
-        return replace(
-            cluster,
-            gamma=gamma,
-            gamma2=gamma2,
-            mse=new,
-            calm=cluster.calm + 1 if new < self.eps else 0,
-            ripe=cluster.ripe + _how_many(visits == wanted),
-        )
+        calm = cluster.calm + 1 if new < self.eps else 0
+        ripe = cluster.ripe + _how_many(visits == wanted)
+        return {"gamma": gamma, "gamma2": gamma2, "mse": new, "calm": calm, "ripe": ripe}
 
     def _steps(self, visits: Ids, n_members: int) -> Floats:
         if self.step == "1/n":
@@ -376,7 +377,7 @@ class FedGWC:
 
 def _how_many(flags: NDArray[np.bool_]) -> int:
     """Pairs [K, K], not counting a client with itself, or clients [K]."""
-    return int(flags.sum() - (flags.diagonal().sum() if flags.ndim == 2 else 0))
+    return int(np.count_nonzero(flags) - (np.count_nonzero(flags.diagonal()) if flags.ndim == 2 else 0))
 
 
 def _agree(a: Ids, b: Ids) -> float:

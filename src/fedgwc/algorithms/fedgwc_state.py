@@ -86,6 +86,14 @@ class FedGWCState:
     n_born: int = 1
 
 
+def labels_of(state: FedGWCState) -> Ids:
+    """[N]: the place in `clusters` of each client's own."""
+    labels = np.empty(len(state.sampled), np.int64)
+    for i, c in enumerate(state.clusters):
+        labels[c.members] = i
+    return labels
+
+
 def copied(state: FedGWCState) -> FedGWCState:
     """With matrices of its own, as far as rounds write to them."""
     clusters = [replace(c, **{k: a.copy() for k, a in written(c).items()}) for c in state.clusters]

@@ -55,7 +55,7 @@ class Meter:
         self.seconds += time.monotonic() - began
         losses = updates.losses.numpy()
         model = models.shape[1] * models.element_size()
-        made = int(np.isfinite(losses).sum())
+        made = int(np.count_nonzero(np.isfinite(losses)))
         self.costs = self.costs.plus(
             bytes_down=len(clients) * model,
             # losses travel as float32, the sample count as one 8-byte integer
@@ -63,8 +63,7 @@ class Meter:
             client_updates=len(updates),
             gradient_steps=made,
         )
-        asked = {int(k): int(m) for k, m in zip(clients, which, strict=True)}
-        self.reported.append(Reported(updates.clients, np.array([asked[int(k)] for k in updates.clients], np.int64), losses))
+        self.reported.append(Reported(updates.clients, _of_those(updates.clients, clients, which), losses))
         return updates
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
@@ -77,3 +76,11 @@ class Meter:
             bytes_down=len(clients) * model, bytes_up=len(clients) * 4, evaluations=int(scores.total.sum())
         )
         return scores
+
+
+def _of_those(answered: Ids, clients: Ids, which: Ids) -> Ids:
+    """The model that each of `answered` was asked to start from."""
+    if np.array_equal(answered, clients):  # nearly always
+        return np.array(which, np.int64)
+    asked = dict(zip(clients.tolist(), which.tolist(), strict=True))
+    return np.array([asked[k] for k in answered.tolist()], np.int64)
