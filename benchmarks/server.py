@@ -129,7 +129,7 @@ def table(measured: Callable[[list[str]], dict[str, float]]) -> str:
             f"| `fedgw_cluster` for n = 2..5, affinity included, {K:,} clients in four groups (ARI {a['agreement']:.2f}) "
             f"| {a['seconds']:.3g} | {a['gib']:.1f} GiB |"
         )
-    for K in (2714, 20000):
+    for K in (100, 2714, 20000):
         a = ask("window of pairs", K)
         lines.append(
             f"| the end of a window, {K:,} clients by pairs, their state included | {a['seconds']:.3g} | {a['gib']:.1f} GiB |"
