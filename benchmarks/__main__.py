@@ -103,7 +103,7 @@ def main() -> None:
         how = f"; others: {', '.join(PACKAGES)}. Medians of {options.repeats} interleaved repeats, each in a new process; "
         write("bench", "\n".join([head(how + "the spread is that of the ratios."), *tables]))
     rows = server.table(lambda command: measured(command, cores()))
-    write("server", "\n".join([head(". Each question once, in a new process."), rows]))
+    write("server", "\n".join([head(". The best of 5 processes, from 20,000 clients on of one."), rows]))
 
 
 if __name__ == "__main__":

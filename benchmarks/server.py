@@ -117,9 +117,10 @@ QUESTIONS = {
 
 def table(measured: Callable[[list[str]], dict[str, float]]) -> str:
     def ask(question: str, K: int) -> dict[str, float]:
-        answer = measured([sys.executable, "-m", "benchmarks.server", question, str(K)])
-        print(question, K, answer, flush=True)
-        return answer
+        command = [sys.executable, "-m", "benchmarks.server", question, str(K)]
+        answers = [measured(command) for _ in range(5 if K < 20000 else 1)]  # a busy machine only ever makes it slower
+        print(question, K, answers, flush=True)
+        return min(answers, key=lambda a: a["seconds"])
 
     lines = ["| the server | seconds | peak memory |", "|---|---:|---:|"]
     lines.append(f"| `update_interactions(..., out=P)`, 2,714 clients, cohort of 10 | {ask('update', 2714)['seconds']:.2g} | |")
