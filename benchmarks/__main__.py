@@ -1,6 +1,6 @@
 """`make bench`: this package beside others, each in a process of its own and in turns; prints and writes docs/speed.md.
 
-`--server` measures the server's own work alone, `--repeats 1` is a quick look. The page is written by a whole run only.
+`--server` measures and writes the server's own work alone, `--repeats 1` is a quick look.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.environment import PACKAGES, python_of_others
 from fedgwc.engines.settings import cores
 
 ROOT = Path(__file__).parents[1]
-PAGE, BEGIN, END = ROOT / "docs/speed.md", "<!-- bench -->\n", "<!-- /bench -->\n"
+PAGE = ROOT / "docs/speed.md"
 OURS = "fedgwc"
 
 
@@ -78,18 +78,19 @@ def table(workload: str, results: dict[str, list[dict[str, float]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def head(repeats: int) -> str:
+def head(how: str) -> str:
     return (
         f"Measured on {date.today():%d %B %Y}: {cores()} cores ({server.processor()}), Python {platform.python_version()}, "
-        f"torch {version('torch')}, numpy {version('numpy')}; others: {', '.join(PACKAGES)}. Medians of {repeats} interleaved "
-        f"repeats, each in a new process; the spread is that of the ratios. Load average at the end: {os.getloadavg()[0]:.1f}.\n"
+        f"torch {version('torch')}, numpy {version('numpy')}{how} Load average at the end: {os.getloadavg()[0]:.1f}.\n"
     )
 
 
-def write(text: str) -> None:
-    page = PAGE.read_text()
-    before, rest = page.split(BEGIN)
-    PAGE.write_text(before + BEGIN + text + END + rest.split(END)[1])
+def write(block: str, text: str) -> None:
+    """Put a text between the two marks that the page has for it."""
+    print(text)
+    begin, end = f"<!-- {block} -->\n", f"<!-- /{block} -->\n"
+    before, rest = PAGE.read_text().split(begin)
+    PAGE.write_text(before + begin + text + end + rest.split(end)[1])
 
 
 def main() -> None:
@@ -97,13 +98,12 @@ def main() -> None:
     arguments.add_argument("--repeats", type=int, default=3)
     arguments.add_argument("--server", action="store_true", help="only the server's own work")
     options = arguments.parse_args()
-    if options.server:
-        print(server.table(lambda command: measured(command, cores())))
-        return
-    tables = [table(name, side_by_side(name, options.repeats)) for name in WORKLOADS]
-    text = "\n".join([head(options.repeats), *tables, server.table(lambda command: measured(command, cores()))])
-    print(text)
-    write(text)
+    if not options.server:
+        tables = [table(name, side_by_side(name, options.repeats)) for name in WORKLOADS]
+        how = f"; others: {', '.join(PACKAGES)}. Medians of {options.repeats} interleaved repeats, each in a new process; "
+        write("bench", "\n".join([head(how + "the spread is that of the ratios."), *tables]))
+    rows = server.table(lambda command: measured(command, cores()))
+    write("server", "\n".join([head(". The best of 5 processes, from 20,000 clients on of one."), rows]))
 
 
 if __name__ == "__main__":

@@ -117,9 +117,10 @@ QUESTIONS = {
 
 def table(measured: Callable[[list[str]], dict[str, float]]) -> str:
     def ask(question: str, K: int) -> dict[str, float]:
-        answer = measured([sys.executable, "-m", "benchmarks.server", question, str(K)])
-        print(question, K, answer, flush=True)
-        return answer
+        command = [sys.executable, "-m", "benchmarks.server", question, str(K)]
+        answers = [measured(command) for _ in range(5 if K < 20000 else 1)]  # a busy machine only ever makes it slower
+        print(question, K, answers, flush=True)
+        return min(answers, key=lambda a: a["seconds"])
 
     lines = ["| the server | seconds | peak memory |", "|---|---:|---:|"]
     lines.append(f"| `update_interactions(..., out=P)`, 2,714 clients, cohort of 10 | {ask('update', 2714)['seconds']:.2g} | |")
@@ -129,7 +130,7 @@ def table(measured: Callable[[list[str]], dict[str, float]]) -> str:
             f"| `fedgw_cluster` for n = 2..5, affinity included, {K:,} clients in four groups (ARI {a['agreement']:.2f}) "
             f"| {a['seconds']:.3g} | {a['gib']:.1f} GiB |"
         )
-    for K in (2714, 20000):
+    for K in (100, 2714, 20000):
         a = ask("window of pairs", K)
         lines.append(
             f"| the end of a window, {K:,} clients by pairs, their state included | {a['seconds']:.3g} | {a['gib']:.1f} GiB |"

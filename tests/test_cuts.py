@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ortho_group
 
+from fedgwc import cuts
 from fedgwc.cuts import ENOUGH, best_cut, clearer_than_chance, seen_across
 from fedgwc.perception import perception_distances
 from fedgwc.spectral import coordinates, davies_bouldin
@@ -29,6 +30,28 @@ def test_the_score_is_davies_bouldin_on_the_line():
     points = whitened(np.random.default_rng(0).standard_normal((40, 3)) + 3 * np.repeat([0, 1], 20)[:, None])
     cut = best_cut(points, 5)
     assert cut.score == pytest.approx(davies_bouldin(points @ cut.line[:, None], cut.labels))
+
+
+@pytest.mark.parametrize("min_size", [1, 4, 15])
+def test_the_best_of_a_loop_over_lines_and_sizes(monkeypatch, min_size):
+    """Wherever the cloud lies, and however many lines are looked at together."""
+    monkeypatch.setattr(cuts, "AT_ONCE", 100)
+    points = np.array([5.0, -3.0]) + whitened(np.random.default_rng(0).standard_normal((30, 2)))
+
+    def squares(group):
+        return ((group - group.mean()) ** 2).sum()
+
+    def on(line):
+        x = np.sort(points @ line)
+        n = min(range(min_size, 31 - min_size), key=lambda n: squares(x[:n]) + squares(x[n:]))
+        return davies_bouldin(x[:, None], (np.arange(30) >= n).astype(int)), x[n - 1]
+
+    cut = best_cut(points, min_size)
+    score, last, line = min((*on(line), tuple(line)) for line in cuts._lines(2))
+    assert cut.score == pytest.approx(score)
+    assert cut.line.tolist() == list(line)
+    lower = points @ np.array(line) <= last + 1e-9
+    assert set(cut.labels[lower]).isdisjoint(cut.labels[~lower])
 
 
 def test_groups_are_found_across_a_longer_axis_that_has_none():

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedgwc.core import Floats, Ids
 
 LINES = 500  # tried per axis beyond the first
 ENOUGH = 200  # by chance a larger cloud divides worse, so for more clients this many stand in, to be on the safe side
-AT_ONCE = 2**22  # numbers sorted at once
+AT_ONCE = 2**16  # numbers sorted at once: few enough for the cache, and for memory that need not be asked for again
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Cut:
 
 
 def best_cut(points: Floats, min_size: int) -> Cut | None:
-    """The clearest division of points [K, m] by a line, each side with at least `min_size`; m axes of mean 0 and variance 1.
+    """The clearest division of points [K, m] by a line, each side with at least `min_size`; m axes of variance 1.
 
     A line is cut where 2-means would cut it. None: too few points, or all of them in one place.
 
@@ -39,8 +38,9 @@ def best_cut(points: Floats, min_size: int) -> Cut | None:
     if m == 0 or 2 * min_size > K:
         return None
     lines = _lines(m)
-    pieces = np.array_split(lines, -(-K * len(lines) // AT_ONCE))
-    found = [_cuts(points @ piece.T, min_size) for piece in pieces]
+    centred = points - points.mean(0)
+    at_once = max(1, AT_ONCE // K)
+    found = [_cuts(lines[i : i + at_once] @ centred.T, min_size) for i in range(0, len(lines), at_once)]
     scores, sizes = (np.concatenate(a) for a in zip(*found, strict=True))
     best = int(scores.argmin())
     if not np.isfinite(scores[best]):
@@ -80,18 +80,25 @@ def _lines(m: int) -> Floats:
 
 
 def _cuts(x: Floats, min_size: int) -> tuple[Floats, Ids]:
-    """x [K, L], clients on L lines -> Davies-Bouldin and size of the lower group [L] where the squares within are least."""
-    K = len(x)
-    x = np.sort(x, 0)
-    n = np.arange(min_size, K - min_size + 1)[:, None]  # sizes the lower group may have
-    below = np.cumsum(x, 0)[n[:, 0] - 1]
-    above = x.sum(0) - below
-    # The squares within are least where those between the two means, weighted by size, are largest.
-    at = (below**2 / n + above**2 / (K - n)).argmax(0)
-    columns = np.arange(x.shape[1])
-    size = n[at, 0]
-    low, high = below[at, columns] / size, above[at, columns] / (K - size)
-    lower: NDArray[np.bool_] = np.arange(K)[:, None] < size
-    spread = np.where(lower, np.abs(x - low), 0.0).sum(0) / size + np.where(lower, 0.0, np.abs(x - high)).sum(0) / (K - size)
+    """x [L, K], clients on L lines around 0 -> Davies-Bouldin and size of the lower group [L] where the squares within are least.
+
+    x is sorted in place; what the n lowest add up to, for all n, tells the rest.
+    """
+    L, K = x.shape
+    x.sort(1)
+    sums = np.cumsum(x, 1)
+    line = np.arange(L)
+
+    def below(values: Floats) -> Floats:
+        """How far clients below a value [L] are from it, added up."""
+        n = (x < values[:, None]).sum(1)
+        return np.where(n > 0, n * values - sums[line, n - 1], 0.0)
+
+    n = np.arange(min_size, K - min_size + 1)  # sizes the lower group may have
+    # The squares within are least where those between the means are largest; the two groups' sums differ in sign alone.
+    size = n[(sums[:, n[0] - 1 : n[-1]] / np.sqrt(n * (K - n))).argmin(1)]
+    low, high = sums[line, size - 1] / size, -sums[line, size - 1] / (K - size)
     apart = high - low
+    # Distances add up to the same on both sides of a mean. Below the upper one lies the whole lower group as well.
+    spread = 2 * below(low) / size + 2 * (below(high) - size * apart) / (K - size)
     return np.where(apart > 1e-9, spread / np.maximum(apart, 1e-9), np.inf), size
