@@ -20,9 +20,10 @@ from torch import Tensor
 from fedgwc import perception
 from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, copied, recorded_leaves, recorded_splits, recorded_tree
+from fedgwc.algorithms.verdicts import judged
 from fedgwc.algorithms.windows import among, cloud, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
-from fedgwc.cuts import Cut, best_cut, clearer_than_chance
+from fedgwc.cuts import Cut, best_by_chance, best_cut
 from fedgwc.errors import InputError
 from fedgwc.interactions import Features, Score, affinity, checked, count, fedgw_cluster, move
 from fedgwc.readings import Readings
@@ -262,24 +263,12 @@ class FedGWC:
         known = with_window(cluster, views)
         cut = self._cut(known)
         labels, scores = (None, {}) if cut is None else (cut.labels, {2: cut.score})
-        believed = (
-            cut is not None
-            and cluster.cut is not None
-            and _agree(cluster.cut, cut.labels) >= self.agreement
-            and (self._is_adrift(cluster) or (self._is_apart(cluster) and self._is_clear(cut)))
-        )
+        verdict = judged(cluster, cut, self.agreement, self._by_chance)
         tried = replace(known, attempts=cluster.attempts + (cluster.cut is not None), cut=labels)
-        return (tried, labels, scores) if believed else (self._next_window(tried), None, scores)
+        return (tried, labels, scores) if verdict.divides else (self._next_window(tried), None, scores)
 
-    def _is_adrift(self, cluster: Cluster) -> bool:
-        """Nobody can use the model they share: any division into likes helps, whether or not there are groups."""
-        return 0 < cluster.heard <= 2 * cluster.adrift
-
-    def _is_apart(self, cluster: Cluster) -> bool:
-        return 2 * cluster.apart >= cluster.heard
-
-    def _is_clear(self, cut: Cut) -> bool:
-        return clearer_than_chance(cut.score, (len(cut.labels), len(cut.line)), self.min_size, self.draws)
+    def _by_chance(self, cut: Cut) -> float:
+        return best_by_chance((len(cut.labels), len(cut.line)), self.min_size, self.draws, enough=cut.score)
 
     def _cut(self, known: Cluster) -> Cut | None:
         return best_cut(cloud(known.distances, known.paths, self.directions), self.min_size)
@@ -377,9 +366,3 @@ class FedGWC:
 def _how_many(flags: NDArray[np.bool_]) -> int:
     """Pairs [K, K], not counting a client with itself, or clients [K]."""
     return int(flags.sum() - (flags.diagonal().sum() if flags.ndim == 2 else 0))
-
-
-def _agree(a: Ids, b: Ids) -> float:
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(a, b))

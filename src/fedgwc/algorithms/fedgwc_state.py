@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,27 @@ class Split:
     P: Floats | None = None  # [K, K] at the split; kept, with the next, for the one round in which they are news
     distances: Floats | None = None  # [K, K]
     paths: Floats | None = None  # [K, m]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What spoke for and against dividing a cluster when a window ended, and what decided. None: not known, or not asked."""
+
+    cluster: int
+    clients: int
+    reason: Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "chance"]  # what decided
+    sizes: tuple[int, ...] = ()  # of the two sides of the cut
+    score: float | None = None  # Davies-Bouldin of the cut
+    agreement: float | None = None  # adjusted Rand index with the cut of the window before
+    drift: float | None = None  # of the window
+    adrift: float | None = None  # share of its rounds with as much drift as is asked for
+    contrast: float | None = None
+    apart: float | None = None  # share of its rounds with as much contrast as is asked for
+    chance: float | None = None  # the best score by chance; if that is no worse than the cut's, the first such one
+
+    @property
+    def divides(self) -> bool:
+        return self.reason in ("drift", "groups")
 
 
 @dataclass(frozen=True)
