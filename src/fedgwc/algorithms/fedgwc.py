@@ -19,14 +19,24 @@ from torch import Tensor
 
 from fedgwc import perception
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, copied, recorded_leaves, recorded_splits, recorded_tree
-from fedgwc.algorithms.verdicts import judged
+from fedgwc.algorithms.fedgwc_state import (
+    Cluster,
+    FedGWCState,
+    Split,
+    Verdict,
+    copied,
+    recorded_leaves,
+    recorded_splits,
+    recorded_tree,
+)
+from fedgwc.algorithms.verdicts import Attempt, in_words, judged
 from fedgwc.algorithms.windows import among, cloud, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
 from fedgwc.cuts import Cut, best_by_chance, best_cut
 from fedgwc.errors import InputError
 from fedgwc.interactions import Features, Score, affinity, checked, count, fedgw_cluster, move
 from fedgwc.readings import Readings
+from fedgwc.settings import plain
 from fedgwc.spectral import Assign
 
 MOST_VISITS = np.iinfo(np.int16).max  # that are counted within a window of many clients
@@ -130,20 +140,22 @@ class FedGWC:
         sampled[updates.clients] += 1
 
         leaves: list[Cluster] = []
+        verdicts: list[Verdict] = []
         splits = [replace(s, P=None, distances=None, paths=None) for s in state.splits]
         n_born = state.n_born
         for cluster in state.clusters:
             cluster = self.learn(cluster, updates.of(cluster.members), rng)
-            cluster, labels, scores = self.attempt(cluster, len(sampled), rng.seed)
+            tried = self.attempt(cluster, len(sampled), rng.seed)
+            verdicts += [] if tried.verdict is None else [tried.verdict]
+            c, labels = tried.cluster, tried.labels
             if labels is None:
-                leaves.append(cluster)
+                leaves.append(c)
                 continue
-            children = self._children(cluster, labels, scores, n_born, rng.round)
+            children = self._children(c, labels, tried.scores, n_born, rng.round)
             n_born += len(children)
             leaves += children
-            c = cluster
             splits.append(Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.P, c.distances, c.paths))
-        return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born)
+        return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born, tuple(verdicts))
 
     def clustering(self, state: FedGWCState) -> Clustering:
         labels = np.empty(len(state.sampled), np.int64)
@@ -240,23 +252,23 @@ class FedGWC:
             return self.visits * (1 if by_pairs else MEETING)
         return int(self.visits * 2**attempts)
 
-    def attempt(self, cluster: Cluster, n_clients: int, seed: int) -> tuple[Cluster, Ids | None, dict[int, float]]:
-        """Split if it is time to try and Davies-Bouldin agrees: (cluster, labels or None, scores)."""
+    def attempt(self, cluster: Cluster, n_clients: int, seed: int) -> Attempt:
+        """Split if it is time to try and Davies-Bouldin agrees."""
         K = len(cluster.members)
         cohort = self._cohort_size(K, n_clients)
         if not self._is_time(cluster, cohort):
-            return cluster, None, {}
+            return Attempt(cluster)
         if self.when == "windows":
             return self._end_of_window(cluster)
         n_max = min(self.n_max, K // cohort) if self.groups_by_cohort else self.n_max
         if n_max < 2:
-            return cluster, None, {}
+            return Attempt(cluster)
         labels, scores = self._groups(cluster.P, n_max, seed)
         tried = replace(cluster, attempts=cluster.attempts + 1, mse=1.0 if self.failure_resets_mse else cluster.mse, calm=0)
         tried = replace(tried, ripe=_how_many(tried.visits >= self._visits_wanted(tried.attempts)))
-        return tried, labels, scores
+        return Attempt(tried, labels, scores)
 
-    def _end_of_window(self, cluster: Cluster) -> tuple[Cluster, Ids | None, dict[int, float]]:
+    def _end_of_window(self, cluster: Cluster) -> Attempt:
         """Divide where the last window would have, if that is worth another model."""
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
@@ -265,7 +277,7 @@ class FedGWC:
         labels, scores = (None, {}) if cut is None else (cut.labels, {2: cut.score})
         verdict = judged(cluster, cut, self.agreement, self._by_chance)
         tried = replace(known, attempts=cluster.attempts + (cluster.cut is not None), cut=labels)
-        return (tried, labels, scores) if verdict.divides else (self._next_window(tried), None, scores)
+        return Attempt(tried, labels, scores, verdict) if verdict.divides else Attempt(self._next_window(tried), verdict=verdict)
 
     def _by_chance(self, cut: Cut) -> float:
         return best_by_chance((len(cut.labels), len(cut.line)), self.min_size, self.draws, enough=cut.score)
@@ -352,6 +364,11 @@ class FedGWC:
             if seen:
                 numbers[name] = float(np.mean(seen))
         return numbers
+
+    def verdicts(self, state: FedGWCState) -> list[dict[str, Any]]:
+        """Of the windows that ended with the last round: what was seen, whether it divides, and why in words."""
+        asked = self.agreement, self.drift, self.contrast
+        return [{**plain(v), "divides": v.divides, "why": in_words(v, *asked)} for v in state.verdicts]
 
     def events(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
         return recorded_splits(state)
