@@ -232,7 +232,7 @@ class FedGWC:
         new = float(change.mean() if self.mse_over == "touched" else change.sum() / cluster.P.size)
         if self.mse_average:
             new = float((1 - alpha.mean()) * cluster.mse + alpha.mean() * new)
-        wanted = self._visits_wanted(cluster.attempts, cluster.by_pairs)
+        wanted = self.visits_wanted(cluster.attempts, cluster.by_pairs)
         return replace(
             cluster,
             gamma=gamma,
@@ -247,7 +247,8 @@ class FedGWC:
             return 1 / visits
         return np.full(visits.shape, self.alpha if self.step == "constant" else min(1.0, len(visits) / n_members))
 
-    def _visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
+    def visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
+        """How often half of the pairs, or clients, must have been seen for the next attempt."""
         if self.when == "windows":
             return self.visits * (1 if by_pairs else MEETING)
         return int(self.visits * 2**attempts)
@@ -265,7 +266,7 @@ class FedGWC:
             return Attempt(cluster)
         labels, scores = self._groups(cluster.P, n_max, seed)
         tried = replace(cluster, attempts=cluster.attempts + 1, mse=1.0 if self.failure_resets_mse else cluster.mse, calm=0)
-        tried = replace(tried, ripe=_how_many(tried.visits >= self._visits_wanted(tried.attempts)))
+        tried = replace(tried, ripe=_how_many(tried.visits >= self.visits_wanted(tried.attempts)))
         return Attempt(tried, labels, scores)
 
     def _end_of_window(self, cluster: Cluster) -> Attempt:
@@ -332,7 +333,7 @@ class FedGWC:
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]
-                ripe = _how_many(visits >= self._visits_wanted(0))
+                ripe = _how_many(visits >= self.visits_wanted(0))
                 child = replace(
                     child, P=cluster.P[pairs], visits=visits, ripe=ripe, gamma=cluster.gamma[at], gamma2=cluster.gamma2[at]
                 )

@@ -61,8 +61,10 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str
         "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f} of {agreement:g})",
         "chance": f"chance makes groups as clear as these ({score})",
     }
-    little = [] if v.drifts or v.differs else [f"in most rounds clients differ little beyond their own batches ({differ})"]
-    return ", and ".join([against[v.reason]] * (v.reason in against) + little)
+    parts = [against[v.reason]] if v.reason in against else []
+    if not (v.drifts or v.differs):
+        parts.append(f"in most rounds clients differ little beyond their own batches ({differ})")
+    return ", and ".join(parts)
 
 
 def _told(v: Verdict, name: str, value: float | None, limit: float, n: int) -> str:
