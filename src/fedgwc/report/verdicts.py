@@ -16,7 +16,7 @@ from fedgwc.report.theme import colours
 
 MOST_ROWS = 40  # windows in the table
 MOST_LINES = 6  # clusters in the figure
-HEAD = ["round", "cluster", "cut into", "verdict", "agreement", "drift", "adrift", "contrast", "apart", "score", "chance"]
+HEAD = ["round", "cluster", "cut", "verdict", "agreement", "drift", "adrift", "contrast", "apart", "score", "chance"]
 REASONS = {
     "drift": "clients drift",
     "groups": "groups that differ",

@@ -41,7 +41,8 @@ def draw(lines: Lines, colour: dict[int, str], end: int, algorithm: FedGWC) -> F
                 if some:  # nothing at all has no place, which the layout cannot bear
                     ax.plot([p[0] for p in some], [p[1] for p in some], clip_on=False, **how)
         ax.axhline(asked, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)))
-        ax.set(title=title, ylim=(0, 1), xlim=(0, end), yticks=(0, 0.5, 1))
+        ax.set_title(title, pad=9)  # room for a ring at the top
+        ax.set(ylim=(0, 1), xlim=(0, end), yticks=(0, 0.5, 1))
         ax.grid(axis="y")
     panels[-1].set_xlabel("round")
     if len(lines) > 1:
