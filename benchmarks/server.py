@@ -76,7 +76,7 @@ def end_of_window(algorithm: FedGWC, cluster: Cluster, truth: np.ndarray) -> dic
     K = len(cluster.members)
     over = replace(cluster, ripe=K * K, heard=1, apart=1, cut=truth)  # whatever the next cut, there is one to compare it with
     began = time.perf_counter()
-    _, labels, _ = algorithm.attempt(over, K, 0)
+    labels = algorithm.attempt(over, K, 0).labels
     took = time.perf_counter() - began
     return {"seconds": took, "gib": peak(), "agreement": adjusted_rand_index(truth, np.zeros(K) if labels is None else labels)}
 

@@ -13,6 +13,7 @@ import pytest
 import safetensors.torch
 
 from fedgwc.cli import main
+from fedgwc.commands.why import why
 from fedgwc.data import Group, digits
 from fedgwc.data.catalogue import SOURCES
 from fedgwc.experiment import experiment
@@ -83,6 +84,39 @@ def test_replay_of_a_part_under_other_settings(fedgwc: Command, run_folder: Path
     assert [r[:2] for r in rows[1:]] == [["0.1", "5"], ["0.1", "400"], ["1", "5"], ["1", "400"]]
     assert [r[2] for r in rows[1:] if r[1] == "400"] == ["1", "1"]  # never tried: one cluster
     assert all(int(r[2]) > 1 for r in rows[1:] if r[1] == "5")
+
+
+WINDOWS = ["--set", "algorithm.when=windows", "--set", "algorithm.visits=10"]
+
+
+def test_replay_says_why(fedgwc: Command, run_folder: Path) -> None:
+    answer = fedgwc("replay", run_folder, *WINDOWS)
+    assert re.search(
+        r"^round \d0: cluster 0 of 28 clients -> \d+ \+ \d+   (there are two groups|one step of their own)", answer.out
+    )
+    never = ["--set", "algorithm.contrast=1e9", "--set", "algorithm.drift=1e9"]
+    answer = fedgwc("replay", run_folder, *WINDOWS, *never)
+    assert re.match(
+        r"no division by round 40: .*in most rounds clients differ little .* 1e\+09 or more in 0 of 10 rounds", answer.out
+    )
+
+
+def test_a_run_says_why(fedgwc: Command, tmp_path: Path) -> None:
+    settings = ["--set", "algorithm.name=fedgwc", "--set", "algorithm.rate=1.0", "--set", "model.hidden=[8]"]
+    answer = fedgwc("run", "digits", *settings, "--set", "rounds=2", "--out", tmp_path / "a")
+    assert "\nfedgwc: no division yet: the first window of rounds has not come to its end\n" in answer.out
+    more = [*settings, "--set", "algorithm.contrast=1e9", "--set", "algorithm.drift=1e9"]
+    answer = fedgwc("run", "digits", *more, "--set", "rounds=7", "--out", tmp_path / "b")
+    assert re.search(r"^fedgwc: no division by round 6: .*contrast", answer.out, re.M)
+    answer = fedgwc("run", "digits", "--set", "algorithm.name=fedavg", "--set", "rounds=2", "--out", tmp_path / "c")
+    assert "division" not in answer.out
+
+
+def test_why_in_one_line() -> None:
+    rows = [{"round": 293, "divides": False, "why": "a"}, {"round": 1588, "divides": True, "why": "b", "sizes": [85, 15]}]
+    assert why(rows[:1]) == "no division by round 293: a"
+    assert why(rows) == "divided at round 1,588 into 85 + 15 clients: b"
+    assert why(rows + rows) == "divided at round 1,588 into 85 + 15 clients: b; 1 more division later"
 
 
 def test_replay_exports_what_it_can_read_again(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:

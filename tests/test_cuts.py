@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 from scipy.stats import ortho_group
 
 from fedgwc import cuts
-from fedgwc.cuts import ENOUGH, best_cut, clearer_than_chance, seen_across
+from fedgwc.cuts import ENOUGH, best_by_chance, best_cut, seen_across
 from fedgwc.perception import perception_distances
 from fedgwc.spectral import coordinates, davies_bouldin
+
+
+def clearer_than_chance(score, shape, min_size, draws):
+    return score < best_by_chance(shape, min_size, draws, enough=score)
 
 
 def whitened(x):
@@ -69,6 +73,13 @@ def test_normal_clouds_are_rarely_clearer_than_chance():
     rng = np.random.default_rng(10_000)
     clouds = [whitened(rng.standard_normal((60, 3))) for _ in range(40)]
     assert sum(clearer_than_chance(best_cut(c, 5).score, c.shape, 5, draws=99) for c in clouds) <= 1
+
+
+def test_the_search_ends_at_the_first_cloud_that_is_clear_enough():
+    scores = [best_by_chance((30, 2), 5, n, 0.0) for n in range(1, 9)]  # the best of more and more clouds
+    assert scores == sorted(scores, reverse=True)
+    assert best_by_chance((30, 2), 5, 8, enough=scores[0]) == scores[0] > scores[-1]
+    assert best_by_chance((30, 2), 5, 0, enough=0.0) == np.inf
 
 
 def test_more_draws_are_stricter():

@@ -138,7 +138,7 @@ def test_a_forked_process_does_not_hold_the_lock(tmp_path) -> None:
 
 def test_a_line_that_is_no_evaluation_is_named(tmp_path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"round": 1}\n[1, 2]\n')
-    with pytest.raises(InputError, match="a line that is no evaluation"):
+    with pytest.raises(InputError, match="a line without a round"):
         RunFolder(tmp_path).metrics()
     (tmp_path / "metrics.jsonl").write_bytes(b'{"round": 1}\n{"round": 2, "acc\xff')
     assert RunFolder(tmp_path).metrics() == [{"round": 1}]  # cut off by a crash

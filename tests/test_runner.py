@@ -48,6 +48,7 @@ def assert_same_runs(a: Path, b: Path) -> None:
     for name in one:
         np.testing.assert_array_equal(one[name], two[name])
     assert (a / "labels.csv").read_text() == (b / "labels.csv").read_text()
+    assert RunFolder(a).verdicts() == RunFolder(b).verdicts()
     splits = [{p.name: dict(np.load(p)) for p in (f / "splits").glob("*.npz")} for f in (a, b)]
     assert splits[0].keys() == splits[1].keys()
     for name, arrays in splits[0].items():
@@ -72,6 +73,25 @@ def test_resuming_changes_nothing(name: str, small, tmp_path) -> None:
     assert_same_runs(tmp_path / "whole", tmp_path / "parts")
     if name == "fedgwc":
         assert whole.last["clusters"] > 1
+
+
+def test_verdicts_are_recorded_once_each_however_often_a_run_is_resumed(small, tmp_path) -> None:
+    """With everybody there, windows are three rounds long: the run stops where one ends, and within one."""
+    job = small("fedgwc", rounds=12, algorithm={"rate": 1.0, "contrast": -1.0, "agreement": -1.0, "draws": 0})
+    assert run(job, tmp_path / "whole").last["clusters"] > 1
+    run(job, tmp_path / "parts", progress=StopAfter(3))
+    for stop in (6, 8):
+        run(None, tmp_path / "parts", resume=True, progress=StopAfter(stop))
+    # as a kill leaves it: rounds after the checkpoint were noted, the last line only in part
+    with (tmp_path / "parts" / "verdicts.jsonl").open("a") as file:
+        file.write('{"round": 9, "cluster": 1}\n{"round": 9, "clu')
+    assert run(None, tmp_path / "parts", resume=True).finished
+    assert_same_runs(tmp_path / "whole", tmp_path / "parts")
+    rows = RunFolder(tmp_path / "whole").verdicts()
+    assert [(r["round"], r["cluster"]) for r in rows[:2]] == [(3, 0), (6, 0)]
+    tree = json.loads((tmp_path / "whole" / "splits" / "tree.json").read_text())
+    ended = [(n["ended"], n["id"], len(n["members"])) for n in tree if n["ended"] is not None]
+    assert [(r["round"], r["cluster"], r["clients"]) for r in rows if r["divides"]] == sorted(ended)
 
 
 def test_a_run_folder_holds_what_it_promises(small, tmp_path) -> None:

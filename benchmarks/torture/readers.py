@@ -73,7 +73,7 @@ def all_readers(place: Path) -> dict[str, Reader]:
         "run folders (config, metrics)": Reader(finished, ("config.json", "metrics.jsonl"), _folder),
         "run folders, for a report": Reader(
             finished,
-            ("config.json", "metrics.jsonl", "labels.csv", *_inside(finished, "*.npz", "splits/*")),
+            ("config.json", "labels.csv", *_inside(finished, "*.jsonl", "*.npz", "splits/*")),
             load_for_report,
         ),
         "models of run folders": Reader(finished, ("config.json", "client.npz", *_inside(finished, "models/*")), _assign),

@@ -56,7 +56,7 @@ def _content(path: Path) -> dict[str, bytes]:
         if file.suffix == ".npz" and not name.startswith("trace"):
             with np.load(file) as arrays:
                 found[name] = pack({key: arrays[key] for key in sorted(arrays)})
-        elif name.startswith(("models", "splits", "labels.csv", "counts.csv", ".")):
+        elif name.startswith(("models", "splits", "verdicts", "labels.csv", "counts.csv", ".")):
             found[name] = file.read_bytes()
     return found
 

@@ -58,10 +58,18 @@ def seen_across(points: Floats, cut: Cut) -> Floats:
     return np.stack([points @ cut.line, points @ square[0] if len(square) else np.zeros(len(points))], 1)
 
 
-def clearer_than_chance(score: float, shape: tuple[int, ...], min_size: int, draws: int) -> bool:
-    """Whether each of `draws` clouds of normal points of this shape [K, m], which have no groups, divides less clearly."""
+def best_by_chance(shape: tuple[int, ...], min_size: int, draws: int, enough: float) -> float:
+    """The best score of `draws` clouds of normal points of this shape [K, m], which have no groups; `enough` ends the search.
+
+    A cut is clearer than chance if its score, given for `enough`, is below what comes back. No clouds: infinite.
+    """
     K, m = shape
-    return all(score < _score_by_chance(min(K, ENOUGH), m, min_size, draw) for draw in range(draws))
+    best = np.inf
+    for draw in range(draws):
+        best = min(best, _score_by_chance(min(K, ENOUGH), m, min_size, draw))
+        if best <= enough:
+            break
+    return best
 
 
 @lru_cache(maxsize=2**16)

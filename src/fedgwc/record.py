@@ -2,6 +2,7 @@
 
 config.json     the experiment, the engine's choices, versions
 metrics.jsonl   one line per evaluation
+verdicts.jsonl  one line per attempt to divide a cluster that says what decided, where the algorithm tells
 trace/          who was sampled, in which cluster, which losses; one npz per checkpoint
 splits/         the tree of clusters, and P at every split and at the end
 state/          the last two checkpoints
@@ -36,6 +37,7 @@ from fedgwc.data.npz import read_npz
 from fedgwc.engines.meter import Reported
 from fedgwc.errors import InputError
 
+METRICS, VERDICTS = "metrics.jsonl", "verdicts.jsonl"
 KEEP_CHECKPOINTS = 2  # a damaged newest one leaves a good older one
 SUBFOLDERS = ("trace", "splits", "state", "models")
 _NUMBERED = re.compile(r"(\d{8})-(\d+)\.npz")  # trace/FIRST-LAST.npz and splits/ROUND-CLUSTER.npz
@@ -129,13 +131,19 @@ class RunFolder:
 
     # Metrics and trace
 
-    def log(self, row: Mapping[str, Any]) -> None:
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+    def log(self, row: Mapping[str, Any], name: str = METRICS) -> None:
+        with (self.path / name).open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
+        return self._rows(METRICS)
+
+    def verdicts(self) -> list[dict[str, Any]]:
+        return self._rows(VERDICTS)
+
+    def _rows(self, name: str) -> list[dict[str, Any]]:
         """All complete lines; a line cut off by a crash is left out."""
-        path = self.path / "metrics.jsonl"
+        path = self.path / name
         rows: list[dict[str, Any]] = []
         for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
@@ -143,9 +151,12 @@ class RunFolder:
             except (ValueError, RecursionError):
                 break
             if not isinstance(row, dict) or type(row.get("round")) is not int:
-                raise InputError(f"{path} cannot be read: it has a line that is no evaluation, {str(row)[:60]}")
+                raise InputError(f"{path} cannot be read: it has a line without a round, {str(row)[:60]}")
             rows.append(row)
         return rows
+
+    def _logs(self) -> list[Path]:
+        return [path for name in (METRICS, VERDICTS) if (path := self.path / name).exists()]
 
     def observe(self, number: int, reported: list[Reported]) -> None:
         self._trace += [(number, r) for r in reported]
@@ -172,8 +183,8 @@ class RunFolder:
             first = self._trace[0][0]
             write_atomically(self.path / "trace" / f"{first:08d}-{number:08d}.npz", _npz(trace_arrays(self._trace)))
             self._trace = []
-        if (self.path / "metrics.jsonl").exists():
-            sync(self.path / "metrics.jsonl")
+        for path in self._logs():
+            sync(path)
         write_atomically(self.path / "state" / f"{number:08d}.ckpt", pack(Stamped(self._stamp(), number, state)))
         for old in sorted((self.path / "state").glob("*.ckpt"))[:-KEEP_CHECKPOINTS]:
             old.unlink()
@@ -211,8 +222,9 @@ class RunFolder:
 
     def forget_after(self, number: int) -> None:
         """Drop what was recorded after a checkpoint: those rounds will be done again."""
-        rows = [row for row in self.metrics() if row["round"] <= number]
-        write_atomically(self.path / "metrics.jsonl", "".join(json.dumps(r) + "\n" for r in rows).encode())
+        for log in self._logs():
+            rows = [row for row in self._rows(log.name) if row["round"] <= number]
+            write_atomically(log, "".join(json.dumps(r) + "\n" for r in rows).encode())
         for path, _, last in _numbered(self.path / "trace"):
             if last > number:
                 path.unlink()

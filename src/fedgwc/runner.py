@@ -32,7 +32,7 @@ from fedgwc.interrupt import PoliteInterrupt
 from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
 from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.progress import MessagesOnly, Progress, Silent
-from fedgwc.record import RunFolder, new_folder
+from fedgwc.record import VERDICTS, RunFolder, new_folder
 from fedgwc.roll import Roll
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, a file's largest size, a user's share of the disk
@@ -297,6 +297,8 @@ class _Run:
         self.progress.round(number, mean, len(clustering.models))
         for name, arrays in getattr(algorithm, "events", lambda _: {})(state).items():
             self.folder.save_split(f"{number:08d}-{name}", arrays)
+        for verdict in getattr(algorithm, "verdicts", lambda _: ())(state):
+            self.folder.log({"round": number, **verdict}, VERDICTS)
 
     def _evaluate(self, number: int, state: Any) -> None:
         clustering = self.job.algorithm.clustering(state)

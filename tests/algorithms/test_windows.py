@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,10 @@ import torch
 
 from fedgwc import perception
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.verdicts import in_words, judged
 from fedgwc.codec import pack, unpack
 from fedgwc.core import Rng, Updates
+from fedgwc.cuts import Cut
 from fedgwc.errors import InputError
 from fedgwc.flower.growing import grow
 from fedgwc.metrics import adjusted_rand_index
@@ -241,6 +244,107 @@ def test_without_losses_sums_tell_the_contrast_and_the_drift():
     assert states[-1].splits == ()
     assert states[-2].clusters[0].contrast < 2
     assert -0.1 < states[-2].clusters[0].drift < 0.1
+
+
+# Verdicts
+
+
+def verdicts(states):
+    return [(t, v) for t, s in enumerate(states, 1) for v in s.verdicts]
+
+
+def reasons(states):
+    return [(t, v.cluster, v.reason) for t, v in verdicts(states)]
+
+
+def test_every_window_leaves_a_verdict_for_one_round():
+    """Windows of 10 rounds with everybody there; two groups one apart, where batches vary by a tenth."""
+    algorithm, states = play(Spoken(levels(apart=1.0)), 21)
+    assert reasons(states) == [(10, 0, "first cut"), (20, 0, "groups")]
+    first, second = (v for _, v in verdicts(states))
+    assert (first.clients, first.sizes, first.agreement, first.chance) == (30, (18, 12), None, None)
+    assert (second.sizes, second.agreement) == ((18, 12), 1.0)  # twice the same cut
+    assert (second.rounds, second.apart, second.adrift) == (10, 10, 0)
+    # 18 and 12 of 30 clients: 5 steps x the variance of the groups, 0.4 x 0.6 x 30 / 29, over that of a batch
+    assert second.contrast == pytest.approx(5 * 0.4 * 0.6 * 30 / 29 / 0.1**2, rel=0.1)
+    assert second.score < second.chance < 0.61
+    [row] = algorithm.verdicts(states[19])
+    assert row["divides"]
+    assert row["sizes"] == [18, 12]
+    assert row["why"].startswith("there are two groups of clients that differ (Davies-Bouldin 0.")
+    assert row["why"].endswith(", 2 or more in 10 of 10 rounds)")
+    assert json.loads(json.dumps(row)) == row
+    assert algorithm.verdicts(states[20]) == []
+
+
+def test_verdicts_name_what_is_missing():
+    algorithm, states = play(Spoken(levels(apart=0.03)), 300)
+    assert {r for _, _, r in reasons(states)} == {"first cut", "agreement", "contrast"}
+    t, v = next((t, v) for t, v in verdicts(states) if v.reason == "contrast")
+    assert 2 * v.apart < v.rounds == 10
+    assert v.chance is None  # not asked
+    told = f"contrast {v.contrast:.2f}, 2 or more in {v.apart} of 10 rounds"
+    assert algorithm.verdicts(states[t - 1])[0]["why"] == (
+        f"in most rounds clients differ little beyond their own batches ({told})"
+    )
+    t, v = next((t, v) for t, v in verdicts(states) if v.reason == "agreement")
+    assert v.agreement < 0.9
+    why = algorithm.verdicts(states[t - 1])[0]["why"]
+    assert why.startswith(f"the window before would have cut elsewhere (agreement {v.agreement:.2f} of 0.9), and in most rounds")
+
+    own = np.random.default_rng(2).standard_normal(30)
+    algorithm, states = play(Spoken(lambda t: 10 + own), 60)
+    v = next(v for _, v in verdicts(states) if v.reason == "chance")
+    assert v.chance <= v.score
+    assert v.contrast > 100
+
+    _, states = play(Drifting(levels(apart=0.0, spread=0.2), 3.0, np.ones(30, bool)), 120)
+    t, v = next((t, v) for t, v in verdicts(states) if v.divides)
+    assert (v.reason, v.adrift, v.rounds) == ("drift", 10, 10)
+    assert v.drift == pytest.approx(2, abs=0.2)  # a third is left: 3 - 1
+    assert [s.ended for s in states[-1].splits] == [t for t, v in verdicts(states) if v.divides]
+
+
+def test_a_verdict_by_hand():
+    """Four rounds of six clients: first losses twice the second ones, variances three times those of batches."""
+    cluster = FedGWC(min_size=1).init(torch.zeros(1), 6).clusters[0]
+    heard = replace(cluster, heard=4, first=8.0, second=4.0, between=6.0, within=2.0, apart=2, adrift=1)
+    cut = Cut(np.array([0, 0, 0, 1, 1, 1]), 0.25, np.ones(1))
+    assert judged(heard, None, 0.9, float).reason == "no cut"
+    assert judged(heard, cut, 0.9, float).reason == "first cut"
+    other = replace(heard, cut=np.array([0, 0, 1, 1, 1, 1]))
+    # Pairs together in both: 1 + 3; in either: 3 + 3 and 1 + 6; by chance 6 x 7 / 15 of them: (4 - 2.8) / (6.5 - 2.8)
+    assert judged(other, cut, 0.9, float).agreement == pytest.approx(1.2 / 3.7)
+    assert judged(other, cut, 0.9, float).reason == "agreement"
+    same = replace(heard, cut=1 - cut.labels)
+    for best, reason in ((0.3, "groups"), (0.25, "chance"), (np.inf, "groups")):
+        v = judged(same, cut, 0.9, lambda _, best=best: best)
+        assert (v.reason, v.agreement, v.drift, v.contrast) == (reason, 1.0, 1.0, 2.0)
+        assert v.chance == (best if best < 1 else None)
+    asked = []
+    assert judged(replace(same, apart=1), cut, 0.9, asked.append).reason == "contrast"
+    assert judged(replace(same, apart=1, adrift=2), cut, 0.9, asked.append).reason == "drift"
+    assert asked == []  # chance is dear
+    unheard = replace(cluster, cut=cut.labels)  # private losses without sums
+    v = judged(unheard, cut, 0.9, lambda _: 0.3)
+    assert (v.reason, v.drift, v.contrast) == ("groups", None, None)
+    assert (
+        in_words(v, 0.9, 1, 2)
+        == "there are two groups of clients that differ (Davies-Bouldin 0.25, by chance 0.30; contrast unknown)"
+    )
+
+
+def test_a_state_with_verdicts_is_saved_and_read():
+    _, states = play(Spoken(levels(1.0)), 20)
+    again = unpack(pack(states[-1]), type(states[-1]))
+    assert again.verdicts == states[-1].verdicts
+    assert len(again.verdicts) == 1
+
+
+def test_other_rules_have_no_verdicts():
+    _, states = play(Spoken(levels(1.0)), 60, when="visits", visits=3)
+    assert states[-1].splits
+    assert verdicts(states) == []
 
 
 # States

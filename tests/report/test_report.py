@@ -17,7 +17,7 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.commands.report import report_command
 from fedgwc.errors import InputError
 from fedgwc.report import build
-from fedgwc.report.content import Page
+from fedgwc.report.content import Page, Section
 from fedgwc.report.convergence import mse_by_cluster, trace_of
 from fedgwc.report.figures import classes, heatmap
 from fedgwc.report.figures.labels import spread
@@ -87,9 +87,73 @@ def test_clients_known_by_themselves_have_no_matrices(finished) -> None:
     folder = finished("fedgwc", rounds=25, algorithm=eager)
     page = build([folder])
     assert load(folder).splits
-    assert {s.id for s in page.sections} == ALWAYS | FEDGWC - {"matrices"} | {"pairs"}
+    assert {s.id for s in page.sections} == ALWAYS | FEDGWC - {"matrices"} | {"pairs", "why"}
     assert any(p.name.startswith("embedding-0") for p in page.pictures)
     assert "along the clearest cut" in html(page)
+
+
+WINDOWS = {"when": "windows", "visits": 3, "rate": 1.0, "min_size": 5}
+
+
+def why(folder: Path) -> Section:
+    [section] = [s for s in build([folder]).sections if s.id == "why"]
+    return section
+
+
+def test_it_says_why_nothing_was_divided(finished) -> None:
+    """Everybody is there in every round, so windows last three of the ten."""
+    section = why(finished("fedgwc", algorithm=WINDOWS | {"contrast": 1e6, "drift": 1e6}))
+    assert section.lead.startswith("3 windows of rounds came to an end. Left whole: ")
+    assert "no window before (1)" in section.lead
+    assert "At the last, in round 9, " in section.lead
+    assert "2 or more" not in section.lead
+    [table] = section.tables
+    assert table.sortable
+    assert [row[0].text for row in table.rows] == ["3", "6", "9"]
+    assert all(row[3].text.startswith("whole: ") for row in table.rows)
+    assert [p.name for p in section.pictures] == ["verdicts"]
+    assert "cluster 0, 3 windows, whole after the last" in section.pictures[0].alt
+    assert "Clusters of fewer than 10 clients are not tried." in section.note
+
+
+def test_it_says_why_a_cluster_was_divided(finished, monkeypatch) -> None:
+    folder = finished("fedgwc", rounds=25, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "draws": 0})
+    run = load(folder)
+    divided = [j for j in run.verdicts if j.verdict.divides]
+    assert [(j.round, j.verdict.cluster) for j in divided] == [(n.ended, n.id) for n in run.splits]
+    assert "Divided: groups that differ (" in why(folder).lead
+    monkeypatch.setattr("fedgwc.report.verdicts.MOST_ROWS", len(divided))
+    few = why(folder)
+    assert [row[0].value for row in few.tables[0].rows] == [j.round for j in divided]
+    assert f"verdicts.jsonl has {len(run.verdicts) - len(divided)} more" in few.note
+
+
+def test_it_says_that_the_first_window_is_not_over(finished) -> None:
+    section = why(finished("fedgwc", algorithm=WINDOWS | {"visits": 50}))
+    assert "half of the pairs have met 50 times, and the median pair has met 10 times" in section.lead
+    assert not section.tables
+    section = why(finished("fedgwc", algorithm=WINDOWS | {"visits": 50, "pairs_up_to": 0}))
+    assert "half of the clients have been seen 500 times, and the median client has been seen 10 times" in section.lead
+
+
+def test_a_run_without_verdicts_has_no_such_section(finished, tmp_path) -> None:
+    run = copied(finished("fedgwc", algorithm=WINDOWS), tmp_path / "r")
+    assert "why" in sections([run])
+    (run / "verdicts.jsonl").unlink()  # as an older version left it
+    assert "why" not in sections([run])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"reason": "mood"}, {"clients": "many"}, {"score": float("nan")}, {"drift": float("inf")}, {"why": None, "rounds": 10**400}],
+    ids=str,
+)
+def test_a_damaged_verdict_is_named(change, finished, tmp_path) -> None:
+    run = copied(finished("fedgwc", algorithm=WINDOWS), tmp_path / "r")
+    rows = [json.loads(line) for line in (run / "verdicts.jsonl").read_text().splitlines()]
+    (run / "verdicts.jsonl").write_text(json.dumps(rows[0] | change) + "\n")
+    with pytest.raises(InputError, match=r"verdicts\.jsonl cannot be read"):
+        build([run])
 
 
 def test_of_many_clients_some_are_drawn(finished, monkeypatch) -> None:

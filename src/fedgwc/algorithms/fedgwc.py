@@ -23,18 +23,21 @@ from fedgwc.algorithms.fedgwc_state import (
     Cluster,
     FedGWCState,
     Split,
+    Verdict,
     copied,
     labels_of,
     recorded_leaves,
     recorded_splits,
     recorded_tree,
 )
+from fedgwc.algorithms.verdicts import Attempt, in_words, judged
 from fedgwc.algorithms.windows import among, cloud, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
-from fedgwc.cuts import Cut, best_cut, clearer_than_chance
+from fedgwc.cuts import Cut, best_by_chance, best_cut
 from fedgwc.errors import InputError
 from fedgwc.interactions import Features, Score, affinity, checked, count, fedgw_cluster, move
 from fedgwc.readings import Readings
+from fedgwc.settings import plain
 from fedgwc.spectral import Assign
 
 MOST_VISITS = np.iinfo(np.int16).max  # that are counted within a window of many clients
@@ -139,20 +142,22 @@ class FedGWC:
         clusters = labels_of(state)[updates.clients]  # [n]
 
         leaves: list[Cluster] = []
+        verdicts: list[Verdict] = []
         splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None) for s in state.splits]
         n_born = state.n_born
         for i, cluster in enumerate(state.clusters):
             cluster = self.learn(cluster, updates.rows(np.flatnonzero(clusters == i)), rng)
-            cluster, labels, scores = self.attempt(cluster, len(sampled), rng.seed)
+            tried = self.attempt(cluster, len(sampled), rng.seed)
+            verdicts += [] if tried.verdict is None else [tried.verdict]
+            c, labels = tried.cluster, tried.labels
             if labels is None:
-                leaves.append(cluster)
+                leaves.append(c)
                 continue
-            children = self._children(cluster, labels, scores, n_born, rng.round)
+            children = self._children(c, labels, tried.scores, n_born, rng.round)
             n_born += len(children)
             leaves += children
-            c = cluster
             splits.append(Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.P, c.distances, c.paths))
-        return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born)
+        return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born, tuple(verdicts))
 
     def clustering(self, state: FedGWCState) -> Clustering:
         models = torch.stack([c.server.theta for c in state.clusters])
@@ -225,7 +230,7 @@ class FedGWC:
         new = float(change.mean() if self.mse_over == "touched" else change.sum() / cluster.P.size)
         if self.mse_average:
             new = float((1 - alpha.mean()) * cluster.mse + alpha.mean() * new)
-        wanted = self._visits_wanted(cluster.attempts, cluster.by_pairs)
+        wanted = self.visits_wanted(cluster.attempts, cluster.by_pairs)
         calm = cluster.calm + 1 if new < self.eps else 0
         ripe = cluster.ripe + _how_many(visits == wanted)
         return {"gamma": gamma, "gamma2": gamma2, "mse": new, "calm": calm, "ripe": ripe}
@@ -235,52 +240,41 @@ class FedGWC:
             return 1 / visits
         return np.full(visits.shape, self.alpha if self.step == "constant" else min(1.0, len(visits) / n_members))
 
-    def _visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
+    def visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
+        """How often half of the pairs, or clients, must have been seen for the next attempt."""
         if self.when == "windows":
             return self.visits * (1 if by_pairs else MEETING)
         return int(self.visits * 2**attempts)
 
-    def attempt(self, cluster: Cluster, n_clients: int, seed: int) -> tuple[Cluster, Ids | None, dict[int, float]]:
-        """Split if it is time to try and Davies-Bouldin agrees: (cluster, labels or None, scores)."""
+    def attempt(self, cluster: Cluster, n_clients: int, seed: int) -> Attempt:
+        """Split if it is time to try and Davies-Bouldin agrees."""
         K = len(cluster.members)
         cohort = self._cohort_size(K, n_clients)
         if not self._is_time(cluster, cohort):
-            return cluster, None, {}
+            return Attempt(cluster)
         if self.when == "windows":
             return self._end_of_window(cluster)
         n_max = min(self.n_max, K // cohort) if self.groups_by_cohort else self.n_max
         if n_max < 2:
-            return cluster, None, {}
+            return Attempt(cluster)
         labels, scores = self._groups(cluster.P, n_max, seed)
         tried = replace(cluster, attempts=cluster.attempts + 1, mse=1.0 if self.failure_resets_mse else cluster.mse, calm=0)
-        tried = replace(tried, ripe=_how_many(tried.visits >= self._visits_wanted(tried.attempts)))
-        return tried, labels, scores
+        tried = replace(tried, ripe=_how_many(tried.visits >= self.visits_wanted(tried.attempts)))
+        return Attempt(tried, labels, scores)
 
-    def _end_of_window(self, cluster: Cluster) -> tuple[Cluster, Ids | None, dict[int, float]]:
+    def _end_of_window(self, cluster: Cluster) -> Attempt:
         """Divide where the last window would have, if that is worth another model."""
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
         known = with_window(cluster, views)
         cut = self._cut(known)
         labels, scores = (None, {}) if cut is None else (cut.labels, {2: cut.score})
-        believed = (
-            cut is not None
-            and cluster.cut is not None
-            and _agree(cluster.cut, cut.labels) >= self.agreement
-            and (self._is_adrift(cluster) or (self._is_apart(cluster) and self._is_clear(cut)))
-        )
+        verdict = judged(cluster, cut, self.agreement, self._by_chance)
         tried = replace(known, attempts=cluster.attempts + (cluster.cut is not None), cut=labels)
-        return (tried, labels, scores) if believed else (self._next_window(tried), None, scores)
+        return Attempt(tried, labels, scores, verdict) if verdict.divides else Attempt(self._next_window(tried), verdict=verdict)
 
-    def _is_adrift(self, cluster: Cluster) -> bool:
-        """Nobody can use the model they share: any division into likes helps, whether or not there are groups."""
-        return 0 < cluster.heard <= 2 * cluster.adrift
-
-    def _is_apart(self, cluster: Cluster) -> bool:
-        return 2 * cluster.apart >= cluster.heard
-
-    def _is_clear(self, cut: Cut) -> bool:
-        return clearer_than_chance(cut.score, (len(cut.labels), len(cut.line)), self.min_size, self.draws)
+    def _by_chance(self, cut: Cut) -> float:
+        return best_by_chance((len(cut.labels), len(cut.line)), self.min_size, self.draws, enough=cut.score)
 
     def _cut(self, known: Cluster) -> Cut | None:
         return best_cut(cloud(known.distances, known.paths, self.directions), self.min_size)
@@ -332,7 +326,7 @@ class FedGWC:
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]
-                ripe = _how_many(visits >= self._visits_wanted(0))
+                ripe = _how_many(visits >= self.visits_wanted(0))
                 child = replace(
                     child, P=cluster.P[pairs], visits=visits, ripe=ripe, gamma=cluster.gamma[at], gamma2=cluster.gamma2[at]
                 )
@@ -365,6 +359,11 @@ class FedGWC:
                 numbers[name] = float(np.mean(seen))
         return numbers
 
+    def verdicts(self, state: FedGWCState) -> list[dict[str, Any]]:
+        """Of the windows that ended with the last round: what was seen, whether it divides, and why in words."""
+        asked = self.agreement, self.drift, self.contrast
+        return [{**plain(v), "divides": v.divides, "why": in_words(v, *asked)} for v in state.verdicts]
+
     def events(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
         return recorded_splits(state)
 
@@ -378,9 +377,3 @@ class FedGWC:
 def _how_many(flags: NDArray[np.bool_]) -> int:
     """Pairs [K, K], not counting a client with itself, or clients [K]."""
     return int(np.count_nonzero(flags) - (np.count_nonzero(flags.diagonal()) if flags.ndim == 2 else 0))
-
-
-def _agree(a: Ids, b: Ids) -> float:
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(a, b))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,11 +79,43 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """What spoke for and against dividing a cluster when a window ended, and what decided. None: not known, or not asked."""
+
+    cluster: int
+    clients: int
+    reason: Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "chance"]  # what decided
+    sizes: tuple[int, ...] = ()  # of the two sides of the cut
+    score: float | None = None  # Davies-Bouldin of the cut
+    agreement: float | None = None  # adjusted Rand index with the cut of the window before
+    rounds: int = 0  # of the window that told drift and contrast
+    drift: float | None = None  # over all of them
+    adrift: int = 0  # rounds with as much drift as is asked for
+    contrast: float | None = None
+    apart: int = 0  # rounds with as much contrast as is asked for
+    chance: float | None = None  # the best score by chance; if that is no worse than the cut's, the first such one
+
+    @property
+    def divides(self) -> bool:
+        return self.reason in ("drift", "groups")
+
+    @property
+    def drifts(self) -> bool:
+        """Nobody can use the model they share: any division into likes helps, whether or not there are groups."""
+        return 0 < self.rounds <= 2 * self.adrift
+
+    @property
+    def differs(self) -> bool:
+        return 2 * self.apart >= self.rounds
+
+
+@dataclass(frozen=True)
 class FedGWCState:
     clusters: tuple[Cluster, ...]  # the leaves of the tree
     splits: tuple[Split, ...]  # its inner nodes
     sampled: Ids  # [N] rounds each client took part in
     n_born: int = 1
+    verdicts: tuple[Verdict, ...] = ()  # of the windows that ended with the last round
 
 
 def labels_of(state: FedGWCState) -> Ids:

@@ -14,6 +14,7 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.commands.tables import Table, show
+from fedgwc.commands.why import why
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
 from fedgwc.metrics.evaluation import clustering_scores
@@ -21,6 +22,8 @@ from fedgwc.progress import Lines, watcher
 from fedgwc.record import RunFolder
 from fedgwc.replay import Trace, read_trace, replay
 from fedgwc.settings import lookup, override, parse_assignment, parse_axis, set_path
+
+Verdicts = list[dict[str, Any]]  # of windows, in the order of rounds
 
 
 def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int | None, export: Path | None) -> None:
@@ -35,10 +38,10 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
     axes = [parse_axis(s) for s in sweeps]
     settings = [dict(zip([a[0] for a in axes], values, strict=True)) for values in itertools.product(*[a[1] for a in axes])]
     base, seed = _recorded_with(path)
-    results = [(s, _one(trace, algorithm_of(sets, s, base), seed, s)) for s in settings]
+    results = [(s, *_one(trace, algorithm_of(sets, s, base), seed, s)) for s in settings]
     if len(results) == 1:
-        _tell_splits(results[0][1])
-    rows = [[*map(str, s.values()), *_numbers(trace, state).values()] for s, state in results]
+        _tell_splits(*results[0][1:])
+    rows = [[*map(str, s.values()), *_numbers(trace, state).values()] for s, state, _ in results]
     show(Table([*settings[0], *_numbers(trace, results[0][1])], rows))
 
 
@@ -66,37 +69,41 @@ def algorithm_of(sets: list[str], chosen: dict[str, Any], base: FedGWC | None = 
     return algorithm
 
 
-def _one(trace: Trace, algorithm: FedGWC, seed: int, chosen: dict[str, Any]) -> FedGWCState:
+def _one(trace: Trace, algorithm: FedGWC, seed: int, chosen: dict[str, Any]) -> tuple[FedGWCState, Verdicts]:
     progress = watcher()
     title = "replay " + " ".join(f"{k}={v}" for k, v in chosen.items())
     quiet = isinstance(progress, Lines)  # a replay takes seconds; lines in a pipe would only be noise
     if not quiet:
         progress.start(title.strip(), len(trace.ids), 0)
     began = time.monotonic()
+    verdicts: Verdicts = []
 
     def watch(number: int, state: FedGWCState) -> None:
+        verdicts.extend({"round": number, **v} for v in algorithm.verdicts(state))
         if not quiet and time.monotonic() - began > 1:
             losses = trace.losses[number - 1]
             loss = float(np.nanmean(losses)) if np.isfinite(losses).any() else float("nan")  # private
             progress.round(number, loss, len(state.clusters))
 
     try:
-        return replay(trace, algorithm, seed=seed, watch=watch)
+        return replay(trace, algorithm, seed=seed, watch=watch), verdicts
     finally:
         if not quiet:
             progress.stop()
 
 
-def _tell_splits(state: FedGWCState) -> None:
+def _tell_splits(state: FedGWCState, verdicts: Verdicts) -> None:
     if not state.splits:
-        print("no split")
+        print(why(verdicts) if verdicts else "no split")
+    reasons = {v["cluster"]: v["why"] for v in verdicts if v["divides"]}
     for s in state.splits:
         children = np.bincount(s.labels)
         births = [(c.parent, c.scores) for c in state.clusters] + [(c.parent, c.scores) for c in state.splits]
         made = next(scores for parent, scores in births if parent == s.id)
         scores = "  ".join(f"n={n}: {value:.3f}" for n, value in made.items())
         sizes = " + ".join(map(str, children))
-        print(f"round {s.ended}: cluster {s.id} of {len(s.members)} clients -> {sizes}   Davies-Bouldin {scores}")
+        reason = reasons.get(s.id, f"Davies-Bouldin {scores}")
+        print(f"round {s.ended}: cluster {s.id} of {len(s.members)} clients -> {sizes}   {reason}")
     print()
 
 

@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 from fedgwc.commands.tables import comparison_table, show
+from fedgwc.commands.why import why_of
 from fedgwc.experiment import DEFAULT_RECIPE, Experiment
 from fedgwc.progress import watcher
-from fedgwc.record import new_folder
+from fedgwc.record import RunFolder, new_folder
 from fedgwc.runner import Result, run
 from fedgwc.scale import scaled_experiment
 from fedgwc.track import TensorBoard, check_tracker
@@ -33,6 +34,9 @@ def run_command(
         job = scaled_experiment(recipe, sets, scale)
         results = {job.algorithm_name: _one(job, out, track)}
     show(comparison_table([(name, [r.last]) for name, r in results.items()], detail=False))
+    for name, result in results.items():
+        if reason := why_of(RunFolder(result.folder)):
+            print(f"\n{name}: {reason}")
     print("\nWritten: " + ", ".join(str(r.folder) for r in results.values()))
 
 

@@ -15,7 +15,7 @@ from fedgwc.core import Algorithm, Clustering, Ids, State
 from fedgwc.engines.meter import Costs
 from fedgwc.flower.roster import Members, Roster
 from fedgwc.flower.rounds import Rounds
-from fedgwc.record import RunFolder
+from fedgwc.record import VERDICTS, RunFolder
 
 log = logging.getLogger("fedgwc")
 
@@ -57,6 +57,10 @@ class Journal:
         folder.observe(number, [r if names is None else replace(r, which=names[r.which]) for r in engine.reported])
         for name, arrays in getattr(algorithm, "events", lambda _: {})(state).items():
             folder.save_split(f"{number:08d}-{name}", arrays)
+        for verdict in getattr(algorithm, "verdicts", lambda _: ())(state):
+            folder.log({"round": number, **verdict}, VERDICTS)
+            fate = "is divided" if verdict["divides"] else "stays whole"
+            log.info("cluster %d of %d clients %s: %s", verdict["cluster"], verdict["clients"], fate, verdict["why"])
         row = {"round": number, **rounds.summary(), "clusters": len(algorithm.clustering(state).models)}
         row |= getattr(algorithm, "numbers", lambda _: {})(state) | vars(engine.costs) | {"seconds": round(seconds, 3)}
         folder.log(row)

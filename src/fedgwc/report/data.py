@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from fedgwc.algorithms.fedgwc_state import Verdict
 from fedgwc.core import Floats, Ids
 
 
@@ -42,6 +43,15 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """A cluster at the end of a window of rounds: whether it was divided, and why."""
+
+    round: int
+    verdict: Verdict
+    why: str
+
+
+@dataclass(frozen=True)
 class Run:
     """What a run left behind."""
 
@@ -54,6 +64,7 @@ class Run:
     nodes: tuple[Node, ...] = ()
     matrices: tuple[Matrix, ...] = ()
     per_client: Mapping[str, NDArray[Any]] | None = None
+    verdicts: tuple[Judged, ...] = ()
 
     @property
     def name(self) -> str:

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgwc.algorithms.fedgwc_state import Verdict
 from fedgwc.core import Ids
 from fedgwc.data.npz import read_npz
 from fedgwc.errors import InputError
-from fedgwc.record import RunFolder
-from fedgwc.report.data import Matrix, Node, Run
+from fedgwc.record import VERDICTS, RunFolder
+from fedgwc.report.data import Judged, Matrix, Node, Run
+from fedgwc.settings import call
 
 
 def find_runs(paths: list[Path]) -> list[Path]:
@@ -46,7 +48,19 @@ def load(path: Path) -> Run:
     clusters = _final(_labels(path / "labels.csv", len(counts)), nodes)
     matrices = tuple(_matrix(p, len(counts)) for p in sorted((path / "splits").glob("*.npz")))
     per_client = _per_client(path / "per_client.npz", len(counts))
-    return Run(path, config, metrics, clusters, truth, counts, nodes, matrices, per_client)
+    with _reading(path / VERDICTS):
+        verdicts = tuple(_judged(row) for row in folder.verdicts())
+    return Run(path, config, metrics, clusters, truth, counts, nodes, matrices, per_client, verdicts)
+
+
+def _judged(row: dict[str, Any]) -> Judged:
+    """One window that ended; `divides` only repeats what the reason says."""
+    known = {k: v for k, v in row.items() if k not in ("round", "divides", "why")}
+    verdict = call(Verdict, known, "a verdict")
+    numbers = [x for x in (row["round"], *vars(verdict).values(), *verdict.sizes) if isinstance(x, int | float)]
+    if not all(abs(x) < 2**31 for x in numbers):
+        raise ValueError(f"a verdict needs numbers of ordinary size, got {numbers}")
+    return Judged(row["round"], verdict, str(row["why"]))
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, Any]:

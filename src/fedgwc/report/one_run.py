@@ -12,6 +12,7 @@ from fedgwc.report.interaction import interaction_sections
 from fedgwc.report.methods import flatten
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
+from fedgwc.report.verdicts import why_section
 
 COSTS = {
     "client_updates": ("clients trained", 1.0, 0),
@@ -27,6 +28,7 @@ def one_run(run: Run) -> Page:
     sections = [
         _accuracy(run),
         _tree(run),
+        why_section(run),
         *interaction_sections(run),
         *cluster_sections(run),
         _per_client(run),

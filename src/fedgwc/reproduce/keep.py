@@ -12,12 +12,12 @@ from typing import Any
 
 from fedgwc.codec import write_atomically
 from fedgwc.errors import InputError
-from fedgwc.record import RunFolder
+from fedgwc.record import VERDICTS, RunFolder
 from fedgwc.reproduce.outcome import PROVENANCE, Outcome, read
 from fedgwc.reproduce.provenance import UNKNOWN
 
 ROWS = 100  # evaluations kept
-LIMIT = 200_000  # bytes of a kept run; P matrices are left out where they would not fit
+LIMIT = 200_000  # bytes of a kept run; P matrices and verdicts are left out where they would not fit
 SMALL = ("labels.csv", "clients.npz", "per_client.npz")  # a report can be made from these and the tree
 
 # An absolute path's folders, wherever it stands in a text; addresses (https://...) are no paths of a machine.
@@ -42,7 +42,8 @@ def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
         shutil.copyfile(run / name, folder / name)
     if (run / "splits" / "tree.json").is_file():
         _write_json(folder / "splits" / "tree.json", json.loads((run / "splits" / "tree.json").read_text(encoding="utf-8")))
-    _copy_matrices(run, folder)
+    for pattern in ("splits/*.npz", VERDICTS):
+        _copy_what_fits(run, folder, pattern)
     return folder
 
 
@@ -84,12 +85,12 @@ def _provenance(outcome: Outcome, given: Mapping[str, str]) -> dict[str, Any]:
     return {**known, **given, **outcome.provenance, "seconds": outcome.last.get("seconds")}
 
 
-def _copy_matrices(run: Path, folder: Path) -> None:
-    """P at every split and at the end: all of them or none, since a report needs them together."""
-    matrices = sorted((run / "splits").glob("*.npz"))
-    if size_of(folder) + sum(p.stat().st_size for p in matrices) <= LIMIT:
-        for path in matrices:
-            shutil.copyfile(path, folder / "splits" / path.name)
+def _copy_what_fits(run: Path, folder: Path, pattern: str) -> None:
+    """All such files or none: a report needs a run's matrices together."""
+    found = sorted(run.glob(pattern))
+    if size_of(folder) + sum(p.stat().st_size for p in found) <= LIMIT:
+        for path in found:
+            shutil.copyfile(path, folder / path.relative_to(run))
 
 
 def size_of(folder: Path) -> int:

@@ -1,0 +1,68 @@
+"""How near clusters came to a division, window by window: agreement, drift and contrast beside what is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.core import Floats
+from fedgwc.report.content import plural
+from fedgwc.report.data import Judged
+from fedgwc.report.theme import INK, MARKERS, SOFT, WIDE, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RING: dict[str, Any] = {"color": INK, "marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": ""}
+Lines = dict[int, list[Judged]]  # per cluster: its windows, in the order of rounds
+
+
+@styled
+def draw(lines: Lines, colour: dict[int, str], end: int, algorithm: FedGWC) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDE[0], 4.6), dpi=72, layout="constrained")
+    panels = figure.subplots(3, 1, sharex=True)
+    titles = {
+        "agreement with the window before": algorithm.agreement,
+        f"share of rounds with drift of {algorithm.drift:g} or more": 0.5,
+        f"share of rounds with contrast of {algorithm.contrast:g} or more": 0.5,
+    }
+    for i, (ax, (title, asked)) in enumerate(zip(panels, titles.items(), strict=True)):
+        for n, (cluster, judged) in enumerate(lines.items()):
+            seen = zip(judged, readings(judged)[:, i], strict=True)
+            points = [(j.round, y, j.verdict.divides) for j, y in seen if np.isfinite(y)]
+            rings = [p for p in points if p[2]]
+            look: dict[str, Any] = {"color": colour.get(cluster, SOFT), "marker": MARKERS[n % len(MARKERS)], "markersize": 4}
+            look |= {"linewidth": 1.2, "label": f"cluster {cluster}"}
+            for some, how in ((points, look), (rings, RING)):
+                if some:  # nothing at all has no place, which the layout cannot bear
+                    ax.plot([p[0] for p in some], [p[1] for p in some], clip_on=False, **how)
+        ax.axhline(asked, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)))
+        ax.set_title(title, pad=9)  # room for a ring at the top
+        ax.set(ylim=(0, 1), xlim=(0, end), yticks=(0, 0.5, 1))
+        ax.grid(axis="y")
+    panels[-1].set_xlabel("round")
+    if len(lines) > 1:
+        named = dict(zip(*reversed(panels[-1].get_legend_handles_labels()), strict=True))
+        figure.legend(named.values(), named.keys(), loc="outside upper left", ncols=3)
+    return figure
+
+
+def readings(judged: list[Judged]) -> Floats:
+    """[windows, 3]: agreement, share of rounds adrift, share of rounds apart; NaN: not known."""
+    seen = [j.verdict for j in judged]
+    shares = [(v.agreement, v.adrift / v.rounds, v.apart / v.rounds) if v.rounds else (v.agreement, None, None) for v in seen]
+    return np.clip(np.array(shares, np.float64), 0, 1)
+
+
+def describe(lines: Lines) -> str:
+    parts = []
+    for cluster, judged in lines.items():
+        named = zip(("agreement", "drift", "contrast"), readings(judged)[-1], strict=True)
+        seen = [f"{name} {value:.2f}" for name, value in named if np.isfinite(value)]
+        fate = "divided" if judged[-1].verdict.divides else "whole"
+        parts.append(f"cluster {cluster}, {plural(len(judged), 'window')}, {fate} after the last: {', '.join(seen)}")
+    return f"Agreement, and shares of rounds with enough drift and contrast, per window. {'; '.join(parts)}."

@@ -1,0 +1,116 @@
+"""The section on why clusters were divided at the ends of windows, or were not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.report.content import Cell, Section, Table, number, plural
+from fedgwc.report.data import Judged, Run
+from fedgwc.report.figures import verdicts
+from fedgwc.report.matrices import at_end, fedgwc_of
+from fedgwc.report.render import Picture
+from fedgwc.report.theme import colours
+
+MOST_ROWS = 40  # windows in the table
+MOST_LINES = 6  # clusters in the figure
+HEAD = ["round", "cluster", "cut", "verdict", "agreement", "drift", "adrift", "contrast", "apart", "score", "chance"]
+REASONS = {
+    "drift": "clients drift",
+    "groups": "groups that differ",
+    "no cut": "nothing to cut",
+    "first cut": "no window before",
+    "agreement": "windows disagree",
+    "contrast": "clients hardly differ",
+    "chance": "no clearer than chance",
+}
+
+
+def why_section(run: Run) -> Section | None:
+    """None: another rule than windows decides, or an older version did not write down why."""
+    algorithm = fedgwc_of(run)
+    if algorithm is None or algorithm.when != "windows":
+        return None
+    lead = _lead(run) if run.verdicts else _waiting(run, algorithm)
+    if not lead:
+        return None
+    shown = _shown(run.verdicts)
+    tables = (Table("Windows of rounds that came to an end", HEAD, [_row(j) for j in shown], sortable=True),)
+    left = len(run.verdicts) - len(shown)
+    more = f" The table has all divisions and the last windows; verdicts.jsonl has {left:,} more." if left else ""
+    note, pictures = _rule(algorithm) + more, _pictures(run, algorithm)
+    return Section("why", "Why it divided, or did not", lead, pictures, tables if shown else (), note=note, layout="wide")
+
+
+def _lead(run: Run) -> str:
+    counts = Counter((j.verdict.divides, j.verdict.reason) for j in run.verdicts)
+    said = f"{plural(len(run.verdicts), 'window')} of rounds came to an end."
+    for divides, fate in ((True, "Divided"), (False, "Left whole")):
+        reasons = [f"{REASONS[reason]} ({n})" for (d, reason), n in counts.most_common() if d == divides]
+        said += f" {fate}: {', '.join(reasons)}." if reasons else ""
+    last = run.verdicts[-1]
+    return said if run.splits else f"{said} At the last, in round {last.round:,}, {last.why}."
+
+
+def _rule(a: FedGWC) -> str:
+    return (
+        f"A cluster is divided if the window before would have cut it alike (agreement {a.agreement:g} or more), and either "
+        f"clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), or they differ (contrast "
+        f"{a.contrast:g} or more in half of the rounds; apart says in how many) and the cut's Davies-Bouldin score is below the "
+        f"best by chance, which is asked last. Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
+    )
+
+
+def _waiting(run: Run, algorithm: FedGWC) -> str:
+    """That the first window is not over yet, if so."""
+    matrices = at_end(run)
+    if len(matrices) != 1 or matrices[0].visits is None or not (matrices[0].distances is None and matrices[0].paths is None):
+        return ""
+    visits = matrices[0].visits
+    if visits.ndim == 2:
+        what, seen, known = "pair", "met", visits[~np.eye(len(visits), dtype=bool)]
+    else:
+        what, seen, known = "client", "been seen", visits
+    wanted = algorithm.visits_wanted(0, visits.ndim == 2)
+    return (
+        f"No attempt yet: the first window of rounds ends when half of the {what}s have {seen} {wanted} times, and the "
+        f"median {what} has {seen} {plural(int(np.median(known)), 'time')}. It takes more rounds, or fewer visits."
+    )
+
+
+def _shown(judged: tuple[Judged, ...]) -> list[Judged]:
+    """Divisions first, then the last window of every cluster, then the latest ones; in the order of rounds."""
+    last = {j.verdict.cluster: i for i, j in enumerate(judged)}
+    ranked = sorted(range(len(judged)), key=lambda i: (not judged[i].verdict.divides, last[judged[i].verdict.cluster] != i, -i))
+    return [judged[i] for i in sorted(ranked[:MOST_ROWS])]
+
+
+def _row(j: Judged) -> list[Cell]:
+    v = j.verdict
+    share = [number(100 * n / v.rounds if v.rounds else None, 0, " %") for n in (v.adrift, v.apart)]
+    return [
+        number(j.round, 0),
+        Cell(str(v.cluster), v.cluster),
+        Cell(" + ".join(map(str, v.sizes)) or str(v.clients), v.clients),
+        Cell(("divided: " if v.divides else "whole: ") + REASONS[v.reason]),
+        number(v.agreement),
+        *(number(v.drift), share[0], number(v.contrast), share[1]),
+        *(number(v.score), number(v.chance)),
+    ]
+
+
+def _pictures(run: Run, algorithm: FedGWC) -> tuple[Picture, ...]:
+    """The course of the largest clusters, if there is one to speak of."""
+    by_cluster: dict[int, list[Judged]] = {}
+    for j in run.verdicts:
+        by_cluster.setdefault(j.verdict.cluster, []).append(j)
+    largest = sorted(by_cluster, key=lambda c: (-by_cluster[c][0].verdict.clients, c))[:MOST_LINES]
+    if len(run.verdicts) < 3:
+        return ()
+    lines = {c: by_cluster[c] for c in sorted(largest)}
+    figure = verdicts.draw(lines, colours(run), run.last["round"], algorithm)
+    most = f" The {len(lines)} largest of {len(by_cluster)} clusters." if len(by_cluster) > len(lines) else ""
+    caption = f"One dot per window; a ring is a division. Dashed: what is asked for.{most}"
+    return (Picture("verdicts", "Window by window", verdicts.describe(lines), caption, figure),)
