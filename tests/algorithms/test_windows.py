@@ -310,23 +310,23 @@ def test_a_verdict_by_hand():
     cluster = FedGWC(min_size=1).init(torch.zeros(1), 6).clusters[0]
     heard = replace(cluster, heard=4, first=8.0, second=4.0, between=6.0, within=2.0, apart=2, adrift=1)
     cut = Cut(np.array([0, 0, 0, 1, 1, 1]), 0.25, np.ones(1))
-    assert judged(heard, None, 0.9, float).reason == "no cut"
-    assert judged(heard, cut, 0.9, float).reason == "first cut"
+    assert judged(heard, None, 0.9, 0.0, float).reason == "no cut"
+    assert judged(heard, cut, 0.9, 0.0, float).reason == "first cut"
     other = replace(heard, cut=np.array([0, 0, 1, 1, 1, 1]))
     # Pairs together in both: 1 + 3; in either: 3 + 3 and 1 + 6; by chance 6 x 7 / 15 of them: (4 - 2.8) / (6.5 - 2.8)
-    assert judged(other, cut, 0.9, float).agreement == pytest.approx(1.2 / 3.7)
-    assert judged(other, cut, 0.9, float).reason == "agreement"
+    assert judged(other, cut, 0.9, 0.0, float).agreement == pytest.approx(1.2 / 3.7)
+    assert judged(other, cut, 0.9, 0.0, float).reason == "agreement"
     same = replace(heard, cut=1 - cut.labels)
     for best, reason in ((0.3, "groups"), (0.25, "chance"), (np.inf, "groups")):
-        v = judged(same, cut, 0.9, lambda _, best=best: best)
+        v = judged(same, cut, 0.9, 0.0, lambda _, best=best: best)
         assert (v.reason, v.agreement, v.drift, v.contrast) == (reason, 1.0, 1.0, 2.0)
         assert v.chance == (best if best < 1 else None)
     asked = []
-    assert judged(replace(same, apart=1), cut, 0.9, asked.append).reason == "contrast"
-    assert judged(replace(same, apart=1, adrift=2), cut, 0.9, asked.append).reason == "drift"
+    assert judged(replace(same, apart=1), cut, 0.9, 0.0, asked.append).reason == "contrast"
+    assert judged(replace(same, apart=1, adrift=2), cut, 0.9, 0.0, asked.append).reason == "drift"
     assert asked == []  # chance is dear
     unheard = replace(cluster, cut=cut.labels)  # private losses without sums
-    v = judged(unheard, cut, 0.9, lambda _: 0.3)
+    v = judged(unheard, cut, 0.9, 0.0, lambda _: 0.3)
     assert (v.reason, v.drift, v.contrast) == ("groups", None, None)
     assert (
         in_words(v, 0.9, 1, 2)
@@ -424,3 +424,19 @@ def test_newcomers_stand_in_the_middle():
 def test_what_windows_cannot_do_is_refused(settings):
     with pytest.raises(InputError, match=r"windows|contrast"):
         FedGWC(**settings)
+
+
+def test_groups_that_grow_clearer_are_waited_for():
+    """A score of 0.25 where chance makes 0.3; half as clear again would be 0.15."""
+    cluster = FedGWC(min_size=1).init(torch.zeros(1), 6).clusters[0]
+    cut = Cut(np.array([0, 0, 0, 1, 1, 1]), 0.25, np.ones(1))
+    seen = replace(cluster, heard=4, between=6.0, within=2.0, apart=4, cut=cut.labels)
+
+    def reason(before: float, margin: float) -> str:
+        return judged(replace(seen, cut_score=before), cut, 0.9, margin, lambda _: 0.3).reason
+
+    assert reason(0.26, margin=0.5) == "early"
+    assert reason(0.25, margin=0.5) == "groups"  # no clearer than the last time
+    assert reason(0.24, margin=0.5) == "groups"
+    assert reason(0.26, margin=0.1) == "groups"  # 0.27 is clear enough
+    assert reason(0.26, margin=0.0) == "groups"

@@ -69,6 +69,7 @@ class FedGWC:
     directions: int = 3  # leading axes of the clients' cloud in whose span it may be cut
     contrast: float = 2.0  # how much more clients must differ than a client's own batches
     draws: int = 99  # clouds without groups, all of which must divide less clearly
+    margin: float = 0.25  # by how much; less is enough once groups no longer grow clearer
     drift: float = 1.0  # enough without these: how much higher losses are at the first local step than at the second
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
     eps: float = 1e-5  # when the mse of P is below
@@ -102,6 +103,8 @@ class FedGWC:
                 f"contrast must be >= -1, drift positive, agreement at most 1, directions >= 1 and draws >= 0, "
                 f"got {self.contrast}, {self.drift}, {self.agreement}, {self.directions} and {self.draws}"
             )
+        if not 0 <= self.margin <= 1:
+            raise InputError(f"margin must be in [0, 1], got {self.margin}; 0 divides as soon as groups are clearer than chance")
         if self.n_max < 2 or self.min_size < 1 or not 1 <= self.visits < MOST_VISITS or self.loss_samples < 0:
             raise InputError(
                 f"n_max must be >= 2, min_size >= 1, visits in 1..{MOST_VISITS - 1} and loss_samples >= 0, "
@@ -268,10 +271,11 @@ class FedGWC:
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
         known = with_window(cluster, views)
         cut = self._cut(known)
-        labels, scores = (None, {}) if cut is None else (cut.labels, {2: cut.score})
-        verdict = judged(cluster, cut, self.agreement, self._by_chance)
-        tried = replace(known, attempts=cluster.attempts + (cluster.cut is not None), cut=labels)
-        return Attempt(tried, labels, scores, verdict) if verdict.divides else Attempt(self._next_window(tried), verdict=verdict)
+        verdict = judged(cluster, cut, self.agreement, self.margin, self._by_chance)
+        tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
+        if cut is None or not verdict.divides:
+            return Attempt(self._next_window(tried), verdict=verdict)
+        return Attempt(tried, cut.labels, {2: cut.score}, verdict)
 
     def _by_chance(self, cut: Cut) -> float:
         return best_by_chance((len(cut.labels), len(cut.line)), self.min_size, self.draws, enough=cut.score)
@@ -304,7 +308,8 @@ class FedGWC:
     def _next_window(self, cluster: Cluster) -> Cluster:
         c = cluster
         fresh = self._cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
-        return replace(fresh, distances=c.distances, paths=c.paths, cut=c.cut, attempts=c.attempts, mse=c.mse)
+        fresh = replace(fresh, distances=c.distances, paths=c.paths, cut=c.cut, cut_score=c.cut_score)
+        return replace(fresh, attempts=c.attempts, mse=c.mse)
 
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
         K = len(cluster.members)
@@ -321,8 +326,7 @@ class FedGWC:
             child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
             if known := among(cluster, at):
                 child = replace(child, **known)
-                cut = self._cut(child)
-                child = replace(child, cut=None if cut is None else cut.labels)
+                child = _with_cut(child, self._cut(child))
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]
@@ -372,6 +376,10 @@ class FedGWC:
 
     def tree(self, state: FedGWCState) -> list[dict[str, Any]]:
         return recorded_tree(state)
+
+
+def _with_cut(c: Cluster, cut: Cut | None) -> Cluster:
+    return replace(c, cut=None, cut_score=np.inf) if cut is None else replace(c, cut=cut.labels, cut_score=cut.score)
 
 
 def _how_many(flags: NDArray[np.bool_]) -> int:

@@ -45,6 +45,7 @@ class Cluster:
     adrift: int = 0  # and rounds in which they drifted as much as one asks for
     distances: Floats | None = None  # [K, K] squared, between perception vectors, summed over the windows that are over
     cut: Ids | None = None  # [K] where the last of these would have divided the cluster
+    cut_score: float = np.inf  # its Davies-Bouldin
     paths: Floats | None = None  # [K, m], by client in place of distances: their means, window by window and view by view
 
     @property
@@ -84,7 +85,7 @@ class Verdict:
 
     cluster: int
     clients: int
-    reason: Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "chance"]  # what decided
+    reason: Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "chance", "early"]  # what decided
     sizes: tuple[int, ...] = ()  # of the two sides of the cut
     score: float | None = None  # Davies-Bouldin of the cut
     agreement: float | None = None  # adjusted Rand index with the cut of the window before

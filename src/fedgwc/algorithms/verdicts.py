@@ -26,7 +26,7 @@ class Attempt:
     verdict: Verdict | None = None  # at the end of a window
 
 
-def judged(c: Cluster, cut: Cut | None, agreement: float, chance: Callable[[Cut], float]) -> Verdict:
+def judged(c: Cluster, cut: Cut | None, agreement: float, margin: float, chance: Callable[[Cut], float]) -> Verdict:
     """The verdict on the cut of a window that is over; `chance` is dear, and asked only where all else is in favour."""
     seen = Verdict(c.id, len(c.members), "no cut", rounds=c.heard, adrift=c.adrift, apart=c.apart)
     seen = replace(seen, drift=_finite(c.drift), contrast=_finite(c.contrast))
@@ -44,7 +44,12 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, chance: Callable[[Cut]
     if not seen.differs:
         return replace(seen, reason="contrast")
     best = chance(cut)
-    return replace(seen, chance=_finite(best), reason="groups" if cut.score < best else "chance")
+    seen = replace(seen, chance=_finite(best))
+    if cut.score >= best:
+        return replace(seen, reason="chance")
+    # Groups that are only just visible still have members on the wrong side, which a later cut finds.
+    early = cut.score > (1 - margin) * best and cut.score < c.cut_score
+    return replace(seen, reason="early" if early else "groups")
 
 
 def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str:
@@ -60,6 +65,7 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str
         "first cut": "there is no window before to agree with",
         "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f} of {agreement:g})",
         "chance": f"chance makes groups as clear as these ({score})",
+        "early": f"two groups are just becoming visible, and clearer from window to window ({score})",
     }
     parts = [against[v.reason]] if v.reason in against else []
     if not (v.drifts or v.differs):

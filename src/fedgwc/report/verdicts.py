@@ -25,6 +25,7 @@ REASONS = {
     "agreement": "windows disagree",
     "contrast": "clients hardly differ",
     "chance": "no clearer than chance",
+    "early": "still growing clearer",
 }
 
 

@@ -84,6 +84,7 @@ def belongs(outcome: Outcome, row: Row, preset: str) -> bool:
 
 # Settings that came after runs were kept: what an older run did without them, where it has the setting named first.
 ADDED: dict[str, dict[str, Any]] = {
+    "algorithm.when=windows": {"algorithm.margin": 0.0},
     "algorithm.aggregator.weights": {
         "algorithm.aggregator.combine": "mean",
         "algorithm.aggregator.trim": 0.2,
@@ -93,6 +94,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "algorithm.sides": True,
         "algorithm.contrast": 2.0,
         "algorithm.draws": 99,
+        "algorithm.margin": 0.25,
         "algorithm.drift": 1.0,
         "algorithm.agreement": 0.9,
         "algorithm.directions": 3,
@@ -118,7 +120,8 @@ def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
     """Settings by their full names; where the data lie is of no account."""
     flat = flatten({name: tables[name] for name in SETTINGS})
     for sign, added in ADDED.items():
-        flat = {**added, **flat} if sign in flat else flat
+        key, _, value = sign.partition("=")
+        flat = {**added, **flat} if key in flat and value in ("", flat[key]) else flat
     return {key: value for key, value in flat.items() if key != "data.root"}
 
 
