@@ -238,9 +238,9 @@ def test_without_losses_rewards_divide(kind):
 def test_without_losses_sums_tell_the_contrast_and_the_drift():
     """Six clients a little apart: rewards alone set them apart, and what sums say is that it is not worth a model."""
     near = lambda t: 1 + np.repeat([0.0, 0.05], [24, 6])  # noqa: E731
-    _, states = play(Private(near), 300)
+    _, states = play(Private(near), 300, margin=0.0)
     assert states[-1].splits
-    _, states = play(Summed(near), 300)
+    _, states = play(Summed(near), 300, margin=0.0)
     assert states[-1].splits == ()
     assert states[-2].clusters[0].contrast < 2
     assert -0.1 < states[-2].clusters[0].drift < 0.1
