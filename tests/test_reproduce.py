@@ -200,7 +200,7 @@ def test_runs_with_other_settings_are_never_mixed_and_said() -> None:
     assert [(line.algorithm, len(line.runs)) for line in lines] == [("fedgwc", 2), ("fedgwc", 1), ("fedgwc-paper", 1)]
     assert [line.method for line in lines] == [
         "fedgwc beta=0.5",
-        "fedgwc beta=0.5 (other settings)",
+        f"fedgwc beta=0.5 (visits={now + 1}, gone=true)",
         "fedgwc-paper beta=0.5",
     ]
     assert [changes(line) for line in lines] == [

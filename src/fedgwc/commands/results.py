@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,5 +42,13 @@ def _draw(results: Path, folder: Path) -> None:
             for old in pictures_of(name, folder) if drawn else ():
                 old.unlink()  # another run may have other clusters to show
             for path in (p for p in drawn if p.suffix == ".png"):
-                shutil.copyfile(path, folder / path.name)
+                _shrunk(path, folder / path.name)
                 print(f"Drawn: {folder / path.name}")
+
+
+def _shrunk(picture: Path, to: Path) -> None:
+    """With as many colours as a drawing needs, which is a third of the bytes: these files are kept for good."""
+    from PIL import Image  # comes with matplotlib
+
+    with Image.open(picture) as image:
+        image.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(to, optimize=True)

@@ -25,10 +25,11 @@ class Line:
 
     @property
     def method(self) -> str:
-        """The preset and what the row sets; a preset that meant something else when it was run is marked."""
+        """The preset and what the row sets; what the preset meant when it was run, if that was something else."""
         name = " ".join([self.algorithm, *map(short, self.row.set)])
-        moved = any(c.startswith("algorithm.") for c in changes(self)) and not self.effort.made
-        return f"{name} (other settings)" if moved else name
+        moved = [c.split(" (today ")[0] for c in changes(self) if c.startswith("algorithm.")]
+        said = ", ".join(c.removeprefix("algorithm.").replace('"', "") for c in moved)
+        return f"{name} ({said})" if moved and not self.effort.made else name
 
     @property
     def today(self) -> dict[str, Any]:
