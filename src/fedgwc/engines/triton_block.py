@@ -45,21 +45,18 @@ def _forward(
     x += client * sxn
     w += client * swn
     RUN: tl.constexpr = KW * C  # of memory, in a row of the kernel
-    K: tl.constexpr = KH * RUN
+    CHUNKS: tl.constexpr = (RUN + BK - 1) // BK
     base = b * (H * W * C) + (h * W + v) * C
     acc = tl.zeros((4 * BB, BN), tl.float32)
-    for step in range((K + BK - 1) // BK):
-        k = step * BK + tl.arange(0, BK)
-        if RUN % BK == 0:  # spares a division per entry
-            i, run = step // (RUN // BK), step % (RUN // BK) * BK + tl.arange(0, BK)
-        else:
-            i, run = k // RUN, k % RUN
-        there = (k < K)[None, :] & (q >= 0)[:, None]
+    for step in range(KH * CHUNKS):  # never over the end of a row: neighbours in a tile must be neighbours in memory
+        i, run = step // CHUNKS, step % CHUNKS * BK + tl.arange(0, BK)
+        there = (run < RUN)[None, :] & (q >= 0)[:, None]
         if PH > 0 or PW > 0:
-            row, column = h[:, None] + (i + tl.zeros_like(k))[None, :], v[:, None] + (run // C)[None, :]
-            there = there & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+            column = v[:, None] + (run // C)[None, :]
+            there = there & (h + i >= 0)[:, None] & (h + i < H)[:, None] & (column >= 0) & (column < W)
         patch = tl.load(x + base[:, None] + (i * (W * C) + run)[None, :], mask=there, other=0.0)
-        weight = tl.load(w + o[:, None] * K + k[None, :], mask=(o < OC)[:, None] & (k < K)[None, :], other=0.0)
+        real = (o < OC)[:, None] & (run < RUN)[None, :]
+        weight = tl.load(w + o[:, None] * (KH * RUN) + (i * RUN + run)[None, :], mask=real, other=0.0)
         acc = tl.dot(patch, weight.T, acc, input_precision=PRECISION)
     which = tl.arange(0, 4)[:, None, None] + tl.zeros((4, BB, BN), tl.int32)
     best, index = tl.reduce((tl.reshape(acc, (4, BB, BN)), which), 0, _larger)
