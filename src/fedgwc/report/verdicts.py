@@ -60,7 +60,8 @@ def _rule(a: FedGWC) -> str:
         f"A cluster is divided if the window before would have cut it alike (agreement {a.agreement:g} or more), and either "
         f"clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), or they differ (contrast "
         f"{a.contrast:g} or more in half of the rounds; apart says in how many) and the cut's Davies-Bouldin score is below the "
-        f"best by chance, which is asked last. Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
+        f"best by chance, which is asked last. Groups less than {a.margin:.0%} clearer than that wait while they grow clearer. "
+        f"Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
     )
 
 
