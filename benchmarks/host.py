@@ -31,6 +31,7 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Rng, Updates
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.simulate import Simulator
+from fedgwc.engines.transfer import Reading
 from fedgwc.experiment import Experiment, load
 from fedgwc.interrupt import PoliteInterrupt
 from fedgwc.progress import Lines
@@ -57,10 +58,10 @@ class StandIn:
         rng = np.random.default_rng(0)
         losses = np.linspace(2.5, 2, steps) + rng.normal(0, 0.2, (sets, 100, steps))
         theta = torch.from_numpy(rng.normal(size=(100, n_params)).astype(np.float32))
-        results = [(theta, torch.from_numpy(x), theta.sum(1)) for x in losses.astype(np.float32)]
-        self.results = [cycle([tuple(t[:n] for t in result) for result in results]) for n in range(101)]
+        reports = [torch.cat([torch.from_numpy(x), theta.sum(1, keepdim=True)], 1) for x in losses.astype(np.float32)]
+        self.results = [cycle([(theta[:n], Reading(report[:n])) for report in reports]) for n in range(101)]
 
-    def __call__(self, ids: Tensor, *_: Any) -> tuple[Tensor, ...]:
+    def __call__(self, ids: Tensor, *_: Any) -> tuple[Tensor, Reading]:
         return next(self.results[len(ids)])
 
 
