@@ -69,7 +69,7 @@ class FedGWC:
     directions: int = 3  # leading axes of the clients' cloud in whose span it may be cut
     contrast: float = 2.0  # how much more clients must differ than a client's own batches
     draws: int = 99  # clouds without groups, all of which must divide less clearly
-    margin: float = 0.25  # by how much; less is enough once groups no longer grow clearer
+    margin: float = 0.5  # by how much; less is enough once groups no longer grow clearer
     drift: float = 1.0  # enough without these: how much higher losses are at the first local step than at the second
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
     eps: float = 1e-5  # when the mse of P is below

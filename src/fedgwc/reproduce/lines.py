@@ -95,7 +95,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "algorithm.sides": True,
         "algorithm.contrast": 2.0,
         "algorithm.draws": 99,
-        "algorithm.margin": 0.25,
+        "algorithm.margin": 0.5,
         "algorithm.drift": 1.0,
         "algorithm.agreement": 0.9,
         "algorithm.directions": 3,
