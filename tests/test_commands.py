@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -13,10 +14,11 @@ import pytest
 import safetensors.torch
 
 from fedgwc.cli import main
-from fedgwc.commands.why import why
+from fedgwc.commands.why import why, why_of
 from fedgwc.data import Group, digits
 from fedgwc.data.catalogue import SOURCES
 from fedgwc.experiment import experiment
+from fedgwc.record import RunFolder
 from fedgwc.runner import run
 
 
@@ -77,7 +79,8 @@ def test_replay_repeats_what_the_run_did(fedgwc: Command, run_folder: Path) -> N
 def test_replay_of_a_part_under_other_settings(fedgwc: Command, run_folder: Path) -> None:
     early = fedgwc("replay", run_folder, "--rounds", "9")
     assert early.code == 0
-    assert early.out.startswith("no split")
+    assert early.out.startswith("no split")  # by this rule
+    assert fedgwc("replay", run_folder, *WINDOWS, "--rounds", "9").out.startswith("no division yet: the first window")
     sweep = fedgwc("replay", run_folder, "--sweep", "algorithm.beta=0.1,1", "--sweep", "algorithm.visits=5,400")
     rows = [line.split() for line in sweep.out.splitlines()]
     assert rows[0][:2] == ["algorithm.beta", "algorithm.visits"]
@@ -108,8 +111,20 @@ def test_a_run_says_why(fedgwc: Command, tmp_path: Path) -> None:
     more = [*settings, "--set", "algorithm.contrast=1e9", "--set", "algorithm.drift=1e9"]
     answer = fedgwc("run", "digits", *more, "--set", "rounds=7", "--out", tmp_path / "b")
     assert re.search(r"^fedgwc: no division by round 6: .*contrast", answer.out, re.M)
+    again = fedgwc("run", "--resume", "--out", tmp_path / "b")
+    assert "\nfedgwc: no division by round 6" in again.out
+    (tmp_path / "b" / "verdicts.jsonl").write_text('{"round": 3}\n')
+    assert "is not as it was written" in fedgwc("run", "--resume", "--out", tmp_path / "b").err
     answer = fedgwc("run", "digits", "--set", "algorithm.name=fedavg", "--set", "rounds=2", "--out", tmp_path / "c")
     assert "division" not in answer.out
+
+
+def test_divisions_that_nobody_wrote_down_are_not_denied(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run_folder, tmp_path / "older")
+    config = json.loads((copy / "config.json").read_text())
+    config["experiment"]["algorithm"]["when"] = "windows"
+    (copy / "config.json").write_text(json.dumps(config))
+    assert why_of(RunFolder(copy)) is None
 
 
 def test_why_in_one_line() -> None:

@@ -20,7 +20,7 @@ from fedgwc.reproduce.effort import effort_table, reached
 from fedgwc.reproduce.keep import LIMIT, keep, size_of, thinned, without_paths
 from fedgwc.reproduce.lines import belongs, changes, lines_of
 from fedgwc.reproduce.outcome import Outcome, read, read_all
-from fedgwc.reproduce.page import needs, page
+from fedgwc.reproduce.page import needs, page, pictures_of
 from fedgwc.reproduce.paper import ACCURACIES, METRICS, Entry, Row, all_rows, paper, printed
 from fedgwc.reproduce.plan import plan, today
 from fedgwc.reproduce.provenance import provenance
@@ -208,6 +208,23 @@ def test_runs_with_other_settings_are_never_mixed_and_said() -> None:
         [f"algorithm.visits={now + 1} (today {now})", "algorithm.gone=true (today not set)"],
         [],
     ]
+
+
+def test_what_older_runs_did_without_a_setting_depends_on_their_rule() -> None:
+    windows, visits = outcome(FEDGWC, 0), outcome(FEDGWC, 0, change={"when": "visits"})
+    for older in (windows, visits):
+        del older.experiment["algorithm"]["margin"]
+    [line] = lines_of(ONLY, [windows], needs)
+    assert changes(line) == ["algorithm.margin=0.0 (today 0.5)"]
+    [line] = lines_of(ONLY, [visits], needs)
+    assert changes(line) == ['algorithm.when="visits" (today "windows")']
+
+
+def test_a_figure_has_its_own_pictures(tmp_path) -> None:
+    for name in ("fig-hom-tree.png", "fig-hom-het-tree.png"):
+        (tmp_path / name).touch()
+    assert [p.name for p in pictures_of("fig-hom", tmp_path)] == ["fig-hom-tree.png"]
+    assert [p.name for p in pictures_of("fig-hom-het", tmp_path)] == ["fig-hom-het-tree.png"]
 
 
 def test_a_row_without_runs_says_what_it_needs() -> None:

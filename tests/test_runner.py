@@ -94,6 +94,15 @@ def test_verdicts_are_recorded_once_each_however_often_a_run_is_resumed(small, t
     assert [(r["round"], r["cluster"], r["clients"]) for r in rows if r["divides"]] == sorted(ended)
 
 
+def test_a_run_of_an_earlier_version_is_not_gone_on_with_by_another_rule(small, tmp_path) -> None:
+    run(small("fedgwc", rounds=6), tmp_path, progress=StopAfter(3))
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["experiment"]["algorithm"]["margin"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"did not have algorithm\.margin"):
+        run(None, tmp_path, resume=True)
+
+
 def test_a_run_folder_holds_what_it_promises(small, tmp_path) -> None:
     job = small("fedgwc", rounds=8, algorithm={"rate": 0.5, **EAGER})
     result = run(job, tmp_path / "r")

@@ -1,4 +1,4 @@
-"""Many runs: in several processes on a CPU, in step on a GPU. What is there is not done again, and interrupted runs go on."""
+"""Many runs: in processes on a CPU, on one engine on a GPU. What is there is not done again, and interrupted runs go on."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.progress import MessagesOnly, Progress, Silent
 from fedgwc.record import VERDICTS, RunFolder, new_folder
 from fedgwc.roll import Roll
+from fedgwc.settings import flatten
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, a file's largest size, a user's share of the disk
 
@@ -104,7 +105,7 @@ def run(
 
 
 def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Progress | None = None) -> list[Result]:
-    """Several runs in step on one engine (see `engines.pool`), faster on a GPU than one after the other.
+    """Several runs on one engine (see `engines.pool`), faster on a GPU than one after the other.
 
     They must share model, local training and kind of data; seeds and algorithms are free. Each folder ends as `run` would
     have left it, up to rounding, and one that already holds a run is resumed.
@@ -160,7 +161,13 @@ def _prepared(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> 
 
 
 def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
-    saved = experiment(folder.config()["experiment"])
+    tables = folder.config()["experiment"]
+    saved = experiment(tables)
+    if new := sorted(set(flatten(saved.to_json())) - set(flatten(tables))):
+        raise InputError(
+            f"{folder.path} was begun by an earlier version, which did not have {', '.join(new)}: it cannot go on as it began; "
+            f"finish it with that version, or start anew"
+        )
     if recipe is None:
         return saved
     asked = recipe if isinstance(recipe, Experiment) else load(recipe)

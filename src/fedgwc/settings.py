@@ -154,6 +154,14 @@ def _set_item(items: list[Any], path: tuple[str, ...], value: Any, where: str) -
     return [*items[:i], new, *items[i + 1 :]]
 
 
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"algorithm": {"beta": 1}} -> {"algorithm.beta": 1}"""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
 def plain(value: Any) -> Any:
     """The reverse: dataclasses and tuples as tables and lists, for JSON."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

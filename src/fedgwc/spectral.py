@@ -15,6 +15,7 @@ from fedgwc.few_means import few_means
 
 Assign = Literal["kmeans", "cluster_qr"]
 FEW = 128  # clients that are put into groups many times: by a k-means made for that
+FEW_GROUPS = 10
 DENSE_EIGEN = 400  # above this many clients only the few eigenvectors needed are computed
 
 
@@ -101,7 +102,7 @@ def _kmeans(X: Floats, seed: int) -> Ids:
     from sklearn.cluster import KMeans
 
     n = min(X.shape[1], len(np.unique(X.round(12), axis=0)))  # k-means warns when there are fewer points than means
-    if len(X) <= FEW:
+    if len(X) <= FEW and n <= FEW_GROUPS:
         return few_means(X, n, seed)
     return np.asarray(KMeans(n, n_init=10, random_state=seed).fit_predict(X), np.int64)
 

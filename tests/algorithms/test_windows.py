@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from fedgwc import perception
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc_state import Verdict
 from fedgwc.algorithms.verdicts import in_words, judged
 from fedgwc.codec import pack, unpack
 from fedgwc.core import Rng, Updates
@@ -290,7 +292,9 @@ def test_verdicts_name_what_is_missing():
     t, v = next((t, v) for t, v in verdicts(states) if v.reason == "agreement")
     assert v.agreement < 0.9
     why = algorithm.verdicts(states[t - 1])[0]["why"]
-    assert why.startswith(f"the window before would have cut elsewhere (agreement {v.agreement:.2f} of 0.9), and in most rounds")
+    assert why.startswith(
+        f"the window before would have cut elsewhere (agreement {v.agreement:.2f}, 0.9 is asked for), and in most rounds"
+    )
 
     own = np.random.default_rng(2).standard_normal(30)
     algorithm, states = play(Spoken(lambda t: 10 + own), 60)
@@ -403,7 +407,7 @@ def test_newcomers_stand_in_the_middle():
     np.testing.assert_allclose(after.distances[30:, :30], np.tile(middle, (2, 1)))
     assert (middle > 0).all()
     assert after.distances[30, 31] == 0
-    assert after.cut is None
+    assert (after.cut, after.cut_score) == (None, np.inf)
     assert after.sides.shape == after.spreads.shape == (32, 32)
 
 
@@ -418,11 +422,13 @@ def test_newcomers_stand_in_the_middle():
         {"directions": 0},
         {"draws": -1},
         {"drift": 0.0},
+        {"margin": 1.5},
+        {"margin": -0.1},
     ],
     ids=str,
 )
 def test_what_windows_cannot_do_is_refused(settings):
-    with pytest.raises(InputError, match=r"windows|contrast"):
+    with pytest.raises(InputError, match=r"windows|contrast|margin"):
         FedGWC(**settings)
 
 
@@ -440,3 +446,33 @@ def test_groups_that_grow_clearer_are_waited_for():
     assert reason(0.24, margin=0.5) == "groups"
     assert reason(0.26, margin=0.1) == "groups"  # 0.27 is clear enough
     assert reason(0.26, margin=0.0) == "groups"
+
+
+def test_waiting_pays():
+    """Two groups that grow apart slowly, in clients that differ besides: cut at first sight, some are on the wrong side."""
+    own = 0.3 * np.random.default_rng(5).standard_normal(30)
+    growing = lambda t: 10 + own + 0.004 * t * GROUP  # noqa: E731
+    found = {}
+    for margin in (0.0, 0.5):
+        algorithm, states = play(Spoken(growing, noise=0.05), 600, margin=margin)
+        at = next(t for t, s in enumerate(states, 1) if s.splits)
+        found[margin] = at, adjusted_rand_index(GROUP, np.array(states[at - 1].splits[0].labels))
+    assert found[0.5][0] > found[0.0][0]
+    assert found[0.5][1] >= found[0.0][1]
+    early = [(t, v) for t, v in verdicts(states) if v.reason == "early"]
+    assert early
+    for t, v in early:
+        window_before = next(u for s, u in verdicts(states) if s == t - 10)
+        assert 0.5 * v.chance < v.score < min(v.chance, window_before.score)
+        assert "clearer than a window ago" in algorithm.verdicts(states[t - 1])[0]["why"]
+    kept = states[early[0][0] - 1]
+    assert unpack(pack(kept), type(kept)).clusters[0].cut_score == early[0][1].score
+
+
+def test_every_reason_has_words_and_a_name():
+    from fedgwc.report.verdicts import REASONS
+
+    known = set(get_args(get_type_hints(Verdict)["reason"]))
+    assert set(REASONS) == known
+    for reason in known:
+        assert in_words(Verdict(0, 6, reason, rounds=4), 0.9, 1.0, 2.0)

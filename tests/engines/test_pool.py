@@ -104,13 +104,18 @@ def test_one_run_that_fails_does_not_stop_the_others(small, tmp_path) -> None:
     assert RunFolder(tmp_path / "good").metrics()[-1]["round"] == good.rounds
 
 
-def test_an_engine_that_fails_tells_everybody(small) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_an_engine_that_fails_tells_everybody(small, late) -> None:
+    """When it is asked or, as a card does, when the results should be there."""
     jobs = [small(seed=0), small(seed=1)]
     federations = [job.federation() for job in jobs]
 
+    def fail():
+        raise RuntimeError("no memory left")
+
     class Broken(Simulator):
         def begin(self, *arguments):
-            raise RuntimeError("no memory left")
+            return fail if late else fail()
 
     pool = Pool(federations, lambda f: Broken(f, jobs[0].module(f), jobs[0].local))
     pool.members[1].leave()

@@ -174,7 +174,9 @@ def mean_norm(known: Known, members: Ids) -> float:
 def cosines(updates: Tensor) -> Floats:
     """[m, m]; an update of length 0 is at right angles to all others."""
     unit = torch.nn.functional.normalize(updates)
-    return np.asarray((unit @ unit.T).cpu(), np.float64).clip(-1, 1)
+    # In double, a part at a time: what a GPU makes of float32 products depends on switches that training turns.
+    products = sum(part @ part.T for part in (p.double() for p in unit.split(2**18, dim=1)))
+    return np.asarray(torch.as_tensor(products).cpu(), np.float64).clip(-1, 1)
 
 
 def bipartition(similarity: Floats, method: str = "single") -> tuple[Ids, float]:

@@ -63,9 +63,9 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str
     against = {
         "no cut": "nothing sets any clients apart",
         "first cut": "there is no window before to agree with",
-        "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f} of {agreement:g})",
+        "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f}, {agreement:g} is asked for)",
         "chance": f"chance makes groups as clear as these ({score})",
-        "early": f"two groups are just becoming visible, and clearer from window to window ({score})",
+        "early": f"two groups are just becoming visible, and clearer than a window ago ({score})",
     }
     parts = [against[v.reason]] if v.reason in against else []
     if not (v.drifts or v.differs):

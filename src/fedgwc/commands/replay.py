@@ -40,7 +40,8 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
     base, seed = _recorded_with(path)
     results = [(s, *_one(trace, algorithm_of(sets, s, base), seed, s)) for s in settings]
     if len(results) == 1:
-        _tell_splits(*results[0][1:])
+        algorithm = algorithm_of(sets, settings[0], base)
+        _tell_splits(*results[0][1:], tells=algorithm.when == "windows")
     rows = [[*map(str, s.values()), *_numbers(trace, state).values()] for s, state, _ in results]
     show(Table([*settings[0], *_numbers(trace, results[0][1])], rows))
 
@@ -92,9 +93,9 @@ def _one(trace: Trace, algorithm: FedGWC, seed: int, chosen: dict[str, Any]) -> 
             progress.stop()
 
 
-def _tell_splits(state: FedGWCState, verdicts: Verdicts) -> None:
+def _tell_splits(state: FedGWCState, verdicts: Verdicts, tells: bool) -> None:
     if not state.splits:
-        print(why(verdicts) if verdicts else "no split")
+        print(why(verdicts) if tells else "no split")
     reasons = {v["cluster"]: v["why"] for v in verdicts if v["divides"]}
     for s in state.splits:
         children = np.bincount(s.labels)

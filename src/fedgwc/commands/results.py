@@ -39,11 +39,13 @@ def _draw(results: Path, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         for name, entry in paper().items():
             drawn = draw(name, entry, lines_of(entry, outcomes, needs), Path(place)) if entry.pictures else []
-            for old in pictures_of(name, folder) if drawn else ():
-                old.unlink()  # another run may have other clusters to show
-            for path in (p for p in drawn if p.suffix == ".png"):
+            pictures = [p for p in drawn if p.suffix == ".png"]
+            for path in pictures:
                 _shrunk(path, folder / path.name)
                 print(f"Drawn: {folder / path.name}")
+            for old in pictures_of(name, folder) if drawn else ():
+                if old.name not in {p.name for p in pictures}:
+                    old.unlink()  # of another run, which had other clusters to show
 
 
 def _shrunk(picture: Path, to: Path) -> None:

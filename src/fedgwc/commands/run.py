@@ -34,9 +34,10 @@ def run_command(
         job = scaled_experiment(recipe, sets, scale)
         results = {job.algorithm_name: _one(job, out, track)}
     show(comparison_table([(name, [r.last]) for name, r in results.items()], detail=False))
-    for name, result in results.items():
-        if reason := why_of(RunFolder(result.folder)):
-            print(f"\n{name}: {reason}")
+    for result in results.values():
+        folder = RunFolder(result.folder)
+        if reason := why_of(folder):
+            print(f"\n{folder.config()['experiment']['algorithm']['name']}: {reason}")
     print("\nWritten: " + ", ".join(str(r.folder) for r in results.values()))
 
 

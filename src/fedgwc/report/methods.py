@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from fedgwc.core import Floats
 from fedgwc.report.data import Run
 from fedgwc.report.figures.accuracy import series
+from fedgwc.settings import flatten
 
 IGNORED = ("seed", "rounds", "recipe", "about", "engine", "evaluate")  # they do not make another method
 
@@ -53,14 +53,6 @@ def methods_of(runs: list[Run]) -> list[Method]:
 def settings(run: Run) -> dict[str, Any]:
     chosen = {k: v for k, v in run.experiment.items() if k not in IGNORED}
     return {**chosen, "data": {k: v for k, v in chosen.get("data", {}).items() if k != "root"}}  # where files lie is no method
-
-
-def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"algorithm": {"beta": 1}} -> {"algorithm.beta": 1}"""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
 
 
 def differing(own: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]:

@@ -9,10 +9,10 @@ from fedgwc.report.content import Cell, Headline, Page, Section, Table, number, 
 from fedgwc.report.data import Node, Run
 from fedgwc.report.figures import accuracy, clients, tree
 from fedgwc.report.interaction import interaction_sections
-from fedgwc.report.methods import flatten
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
 from fedgwc.report.verdicts import why_section
+from fedgwc.settings import flatten
 
 COSTS = {
     "client_updates": ("clients trained", 1.0, 0),

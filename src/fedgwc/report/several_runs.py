@@ -8,8 +8,9 @@ from fedgwc.commands.tables import COLUMNS, Column, comparison_table
 from fedgwc.report.content import Cell, Headline, Page, Section, Table, number, settings_tables
 from fedgwc.report.data import Run
 from fedgwc.report.figures import compare
-from fedgwc.report.methods import Method, flatten, methods_of
+from fedgwc.report.methods import Method, methods_of
 from fedgwc.report.render import Picture
+from fedgwc.settings import flatten
 
 CURVES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy", "weighted_accuracy": "weighted accuracy"}
 

@@ -40,7 +40,7 @@ def why_section(run: Run) -> Section | None:
     shown = _shown(run.verdicts)
     tables = (Table("Windows of rounds that came to an end", HEAD, [_row(j) for j in shown], sortable=True),)
     left = len(run.verdicts) - len(shown)
-    more = f" The table has all divisions and the last windows; verdicts.jsonl has {left:,} more." if left else ""
+    more = f" The table has divisions and the last windows; verdicts.jsonl has {left:,} more." if left else ""
     note, pictures = _rule(algorithm) + more, _pictures(run, algorithm)
     return Section("why", "Why it divided, or did not", lead, pictures, tables if shown else (), note=note, layout="wide")
 
@@ -56,11 +56,12 @@ def _lead(run: Run) -> str:
 
 
 def _rule(a: FedGWC) -> str:
+    waits = f"Groups less than {a.margin:.0%} clearer than that wait while they grow clearer. " if a.margin else ""
     return (
         f"A cluster is divided if the window before would have cut it alike (agreement {a.agreement:g} or more), and either "
         f"clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), or they differ (contrast "
         f"{a.contrast:g} or more in half of the rounds; apart says in how many) and the cut's Davies-Bouldin score is below the "
-        f"best by chance, which is asked last. Groups less than {a.margin:.0%} clearer than that wait while they grow clearer. "
+        f"best by chance, which is asked last (where chance was as clear, the first such cloud is shown). {waits}"
         f"Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
     )
 

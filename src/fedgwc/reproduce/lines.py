@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedgwc.report.methods import flatten
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, POINTS, Entry, Row, varied
 from fedgwc.reproduce.plan import short, today
 from fedgwc.reproduce.verdict import Effort, Verdict, picture_verdict, verdict
+from fedgwc.settings import flatten
 
 SETTINGS = ("data", "model", "local", "algorithm")  # what decides a result, besides seed and rounds
 
@@ -83,7 +83,8 @@ def belongs(outcome: Outcome, row: Row, preset: str) -> bool:
     return all(_at(outcome.experiment, key) == _at(now, key) for key in varied())
 
 
-# Settings that came after runs were kept: what an older run did without them, where it has the setting named first.
+# Settings that came after runs were kept: what an older run did without them, where it has the setting named first, or has that
+# value of it. The first that tells wins.
 ADDED: dict[str, dict[str, Any]] = {
     "algorithm.when=windows": {"algorithm.margin": 0.0},
     "algorithm.aggregator.weights": {
@@ -122,7 +123,7 @@ def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
     flat = flatten({name: tables[name] for name in SETTINGS})
     for sign, added in ADDED.items():
         key, _, value = sign.partition("=")
-        flat = {**added, **flat} if key in flat and value in ("", flat[key]) else flat
+        flat = {**added, **flat} if key in flat and value in ("", str(flat[key])) else flat
     return {key: value for key, value in flat.items() if key != "data.root"}
 
 
