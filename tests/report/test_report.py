@@ -113,7 +113,7 @@ def test_it_says_why_nothing_was_divided(finished) -> None:
     assert all(row[3].text.startswith("whole: ") for row in table.rows)
     assert [p.name for p in section.pictures] == ["verdicts"]
     assert "cluster 0, 3 windows, whole after the last" in section.pictures[0].alt
-    assert "Clusters of fewer than 10 clients are not tried." in section.note
+    assert section.lead.endswith("Clusters of fewer than 10 clients are not tried.")
 
 
 def test_it_says_why_a_cluster_was_divided(finished, monkeypatch) -> None:

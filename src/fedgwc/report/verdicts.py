@@ -40,8 +40,8 @@ def why_section(run: Run) -> Section | None:
     shown = _shown(run.verdicts)
     tables = (Table("Windows of rounds that came to an end", HEAD, [_row(j) for j in shown], sortable=True),)
     left = len(run.verdicts) - len(shown)
-    more = f" The table has divisions and the last windows; verdicts.jsonl has {left:,} more." if left else ""
-    note, pictures = _rule(algorithm) + more, _pictures(run, algorithm)
+    note = f"The table has divisions and the last windows; verdicts.jsonl has {left:,} more." if left else ""
+    lead, pictures = f"{lead} {_rule(algorithm)}", _pictures(run, algorithm)
     return Section("why", "Why it divided, or did not", lead, pictures, tables if shown else (), note=note, layout="wide")
 
 
