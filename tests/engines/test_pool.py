@@ -140,6 +140,19 @@ def test_one_lane_asks_while_the_other_waits_for_its_results(small) -> None:
     assert torch.equal(one.models, two.models)
 
 
+def test_a_run_may_save_its_model_while_others_train(small) -> None:
+    """While a module is called with other tensors, those stand in the place of its own, for every thread to see."""
+    job = small()
+    pool = Pool([job.federation()] * 2, lambda f: Simulator(f, job.module(f), job.local))
+    training, member = pool.engine.model, pool.members[0]
+    start, saved = training.vector(), []
+    training.module.register_forward_hook(lambda *_: saved.append(member.model.state_dict(start)))
+    x = pool.engine.samples.inputs(torch.arange(3))
+    torch.func.grad(lambda theta: training.logits(training.tensors(theta), x).sum())(start)
+    for name, tensor in member.model.tensors(start).items():
+        assert torch.equal(saved[0][name], tensor)
+
+
 def test_what_cannot_run_together_is_refused(small, tmp_path) -> None:
     with pytest.raises(InputError, match="the same model"):
         run_together([(small(), tmp_path / "a"), (small(local={"lr": 0.2}), tmp_path / "b")])

@@ -37,6 +37,8 @@ class Pool:
 
     def __init__(self, federations: Sequence[Federation], build: Callable[[Federation], Simulator], lanes: int = 0) -> None:
         self.engine = build(union(federations))
+        own = self.engine.model
+        self.model = FlatModel(own.module, own.dtype, own.device)  # for the runs: what trains looks different meanwhile
         self.first = np.cumsum([0] + [f.n_clients for f in federations])  # of each member's clients, in the engine's numbers
         self.members = [Member(self, i) for i in range(len(federations))]
         self.asking = threading.Lock()  # one at a time asks the engine for something
@@ -126,7 +128,7 @@ class Member:
 
     @property
     def model(self) -> FlatModel:
-        return self.pool.engine.model
+        return self.pool.model
 
     @property
     def device(self) -> torch.device:
