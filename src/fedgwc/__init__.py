@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from fedgwc.local import FlatModel, LocalTraining
     from fedgwc.perception import perception_distances
     from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
-    from fedgwc.runner import Result, rounds, run, run_together
+    from fedgwc.runner import Result, rounds, run
+    from fedgwc.together import run_together
 
 __version__ = "0.1.0"
 
@@ -53,7 +54,7 @@ _HOME = {
     "perception_distances": "perception",
     "rounds": "runner",
     "run": "runner",
-    "run_together": "runner",
+    "run_together": "together",
     "update_interactions": "interactions",
     "update_weights": "interactions",
     "weight_interval": "interactions",

@@ -17,7 +17,8 @@ from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
 from fedgwc.progress import watcher
 from fedgwc.record import RunFolder
-from fedgwc.runner import Result, run, run_together
+from fedgwc.runner import Result, run
+from fedgwc.together import run_together
 
 INTERRUPTED = "interrupted"
 IN_STEP = 8  # runs that train together on a GPU

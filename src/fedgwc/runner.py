@@ -6,11 +6,9 @@ import errno
 import math
 import os
 import platform
-import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -25,14 +23,14 @@ from fedgwc.codec import nbytes
 from fedgwc.core import Algorithm, Clustering, Engine, Ids, Rng, State
 from fedgwc.data import Federation
 from fedgwc.engines.meter import Costs, Meter
-from fedgwc.engines.pool import Member, Pool
+from fedgwc.engines.pool import Member
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment, experiment, load
 from fedgwc.interrupt import PoliteInterrupt
 from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
 from fedgwc.metrics.evaluation import evaluate_clustering
-from fedgwc.progress import MessagesOnly, Progress, Silent
+from fedgwc.progress import Progress, Silent
 from fedgwc.record import VERDICTS, RunFolder, new_folder
 from fedgwc.roll import Roll
 from fedgwc.settings import flatten
@@ -100,56 +98,11 @@ def run(
     progress: Progress | None = None,
 ) -> Result:
     """Run an experiment (or a recipe's name, file or tables) into a folder; `resume=True` goes on with the one in `out`."""
-    one = _prepared(recipe, out, resume)
+    one = prepared(recipe, out, resume)
     return one.go(one.job.simulator(one.federation), progress or Silent(), PoliteInterrupt())
 
 
-def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Progress | None = None) -> list[Result]:
-    """Several runs on one engine (see `engines.pool`), faster on a GPU than one after the other.
-
-    They must share model, local training and kind of data; seeds and algorithms are free. Each folder ends as `run` would
-    have left it, up to rounding, and one that already holds a run is resumed.
-    """
-    runs = [_prepared(job, path, RunFolder(path).has_run()) for job, path in jobs]
-    first = runs[0].job
-    for other in (r.job for r in runs):
-        if (other.tables["model"], other.local, other.engine) != (first.tables["model"], first.local, first.engine):
-            raise InputError("runs can only run together with the same model, local training and engine; run these one by one")
-    pool = Pool([r.federation for r in runs], first.simulator)
-    watchers = [progress or Silent(), *[MessagesOnly(progress) if progress else Silent() for _ in runs[1:]]]
-    results: list[Result | BaseException] = [KeyboardInterrupt()] * len(runs)
-
-    def go(i: int) -> None:
-        try:
-            results[i] = runs[i].go(pool.members[i], watchers[i], nullcontext(interrupt))
-        except BaseException as error:
-            results[i] = error
-        finally:
-            pool.members[i].leave()
-
-    with PoliteInterrupt() as interrupt, _quick_turns():
-        threads = [threading.Thread(target=go, args=(i,), daemon=True) for i in range(len(runs))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    for failed in (r for r in results if isinstance(r, BaseException)):
-        raise failed
-    return [r for r in results if isinstance(r, Result)]
-
-
-@contextmanager
-def _quick_turns() -> Iterator[None]:
-    """Python lets a thread compute for 5 ms before another may. So long a card would wait for its next round."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(0.0005)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
-def _prepared(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> _Run:
+def prepared(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> _Run:
     """A run that only lacks an engine: its experiment, its folder and its data."""
     if resume:
         if out is None:

@@ -16,7 +16,8 @@ from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulate import Simulator
 from fedgwc.local import LocalTraining
 from fedgwc.models import cnn, lenet5
-from fedgwc.runner import run, run_together
+from fedgwc.runner import run
+from fedgwc.together import run_together
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

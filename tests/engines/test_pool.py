@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedgwc import batch, runner
+from fedgwc import batch, together
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.commands import compare
@@ -24,7 +24,8 @@ from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.local import FlatModel
 from fedgwc.record import RunFolder
-from fedgwc.runner import run, run_together
+from fedgwc.runner import run
+from fedgwc.together import run_together
 
 
 def test_union_numbers_clients_end_to_end_and_keeps_equal_data_once() -> None:
@@ -44,7 +45,7 @@ def test_union_numbers_clients_end_to_end_and_keeps_equal_data_once() -> None:
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_run_ends_as_it_would_have_alone(small, tmp_path, monkeypatch, dtype, lanes) -> None:
-    monkeypatch.setattr(runner, "Pool", partial(Pool, lanes=lanes))
+    monkeypatch.setattr(together, "Pool", partial(Pool, lanes=lanes))
     tolerance = {"float64": 1e-9, "float32": 1e-4}[dtype]
     engine = {"dtype": dtype, "how": "stacked", "device": "cpu"}
     fedgwc = {"when": "visits", "visits": 1, "min_size": 2, "rate": 0.5}  # so that it splits
@@ -55,8 +56,8 @@ def test_a_run_ends_as_it_would_have_alone(small, tmp_path, monkeypatch, dtype, 
         "fedgwc": small("fedgwc", engine=engine, algorithm={"name": "fedgwc", **fedgwc}, rounds=12),
         "ifca": small("ifca", engine=engine),
     }
-    together = run_together([(job, tmp_path / "together" / name) for name, job in jobs.items()])
-    for (name, job), result in zip(jobs.items(), together, strict=True):
+    ended = run_together([(job, tmp_path / "together" / name) for name, job in jobs.items()])
+    for (name, job), result in zip(jobs.items(), ended, strict=True):
         alone = run(job, tmp_path / "alone" / name)
         assert result.finished
         assert len(result.metrics) == len(alone.metrics)
@@ -65,7 +66,7 @@ def test_a_run_ends_as_it_would_have_alone(small, tmp_path, monkeypatch, dtype, 
         a, b = (RunFolder(r.folder).trace() for r in (result, alone))
         np.testing.assert_array_equal(a["ids"], b["ids"])
         np.testing.assert_allclose(a["L"], b["L"], rtol=tolerance, atol=tolerance)
-    assert len(together[3].clustering.models) > 1
+    assert len(ended[3].clustering.models) > 1
 
 
 def test_interrupted_together_resumed_together(small, tmp_path) -> None:

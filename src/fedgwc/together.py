@@ -1,0 +1,62 @@
+"""Several runs on one engine, a thread each."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from fedgwc.engines.pool import Pool
+from fedgwc.errors import InputError
+from fedgwc.experiment import Experiment
+from fedgwc.interrupt import PoliteInterrupt
+from fedgwc.progress import MessagesOnly, Progress, Silent
+from fedgwc.record import RunFolder
+from fedgwc.runner import Result, prepared
+
+
+def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Progress | None = None) -> list[Result]:
+    """Several runs on one engine (see `engines.pool`), faster on a GPU than one after the other.
+
+    They must share model, local training and kind of data; seeds and algorithms are free. Each folder ends as `run` would
+    have left it, up to rounding, and one that already holds a run is resumed.
+    """
+    runs = [prepared(job, path, RunFolder(path).has_run()) for job, path in jobs]
+    first = runs[0].job
+    for other in (r.job for r in runs):
+        if (other.tables["model"], other.local, other.engine) != (first.tables["model"], first.local, first.engine):
+            raise InputError("runs can only run together with the same model, local training and engine; run these one by one")
+    pool = Pool([r.federation for r in runs], first.simulator)
+    watchers = [progress or Silent(), *[MessagesOnly(progress) if progress else Silent() for _ in runs[1:]]]
+    results: list[Result | BaseException] = [KeyboardInterrupt()] * len(runs)
+
+    def go(i: int) -> None:
+        try:
+            results[i] = runs[i].go(pool.members[i], watchers[i], nullcontext(interrupt))
+        except BaseException as error:
+            results[i] = error
+        finally:
+            pool.members[i].leave()
+
+    with PoliteInterrupt() as interrupt, _quick_turns():
+        threads = [threading.Thread(target=go, args=(i,), daemon=True) for i in range(len(runs))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for failed in (r for r in results if isinstance(r, BaseException)):
+        raise failed
+    return [r for r in results if isinstance(r, Result)]
+
+
+@contextmanager
+def _quick_turns() -> Iterator[None]:
+    """Python lets a thread compute for 5 ms before another may. So long a card would wait for its next round."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
