@@ -148,7 +148,7 @@ def test_a_run_may_save_its_model_while_others_train(small) -> None:
     training, member = pool.engine.model, pool.members[0]
     start, saved = training.vector(), []
     training.module.register_forward_hook(lambda *_: saved.append(member.model.state_dict(start)))
-    x = pool.engine.samples.inputs(torch.arange(3))
+    x = pool.engine.samples.inputs(torch.arange(3, device=pool.engine.device))
     torch.func.grad(lambda theta: training.logits(training.tensors(theta), x).sum())(start)
     for name, tensor in member.model.tensors(start).items():
         assert torch.equal(saved[0][name], tensor)
