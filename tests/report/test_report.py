@@ -344,10 +344,22 @@ def test_several_runs_are_compared_by_method(finished) -> None:
     assert "splits at rounds" in page.pictures[0].alt
 
 
-def test_methods_are_told_apart_by_what_both_could_set() -> None:
-    older, newer = {"algorithm.when": "visits"}, {"algorithm.when": "windows", "algorithm.drift": 1.0}
-    assert differing(newer, [older, newer]) == ["when=windows"]
-    assert differing(newer, [{"algorithm.when": "windows"}, newer]) == ["drift=1.0"]
+def test_methods_are_told_apart_by_one_setting_or_by_what_is_not_as_usual() -> None:
+    usual, patient, early = {"when": "windows", "visits": 3}, {"when": "windows", "visits": 6}, {"when": "visits", "visits": 10}
+    assert differing(usual, [usual, patient], usual) == ["visits=3"]
+    assert differing(patient, [usual, patient], usual) == ["visits=6"]
+    three = [usual, patient, early]
+    assert [differing(own, three, usual) for own in three] == [[], ["visits=6"], ["when=visits", "visits=10"]]
+    assert differing(usual, three, {}) == ["when=windows", "visits=3"]  # nobody knows what is usual
+
+
+def test_a_run_of_an_earlier_version_is_the_same_method_if_it_did_the_same(finished, tmp_path) -> None:
+    old = copied(finished("fedavg", seed=1), tmp_path / "old")
+    config = json.loads((old / "config.json").read_text())
+    for later in ("combine", "trim", "clip"):
+        del config["experiment"]["algorithm"]["aggregator"][later]
+    (old / "config.json").write_text(json.dumps(config))
+    assert [(m.name, len(m.runs)) for m in methods_of([load(finished("fedavg")), load(old)])] == [("fedavg", 2)]
 
 
 def test_where_the_data_lie_makes_no_other_method(finished, tmp_path) -> None:

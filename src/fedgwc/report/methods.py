@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core import Floats
+from fedgwc.earlier import completed
 from fedgwc.report.data import Run
 from fedgwc.report.figures.accuracy import series
-from fedgwc.settings import flatten
+from fedgwc.settings import flatten, plain
 
 IGNORED = ("seed", "rounds", "recipe", "about", "engine", "evaluate")  # they do not make another method
 
@@ -41,22 +43,28 @@ def methods_of(runs: list[Run]) -> list[Method]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(json.dumps(settings(run), sort_keys=True), []).append(run)
-    flat = [flatten(settings(g[0])) for g in groups.values()]
+    flat = [settings(g[0]) for g in groups.values()]
     named = [g[0].algorithm for g in groups.values()]
     methods = []
     for i, group in enumerate(groups.values()):
         rivals = [flat[j] for j in range(len(flat)) if named[j] == named[i]]
-        methods.append(Method(" ".join([named[i], *differing(flat[i], rivals)]), tuple(group)))
+        methods.append(Method(" ".join([named[i], *differing(flat[i], rivals, preset(named[i]))]), tuple(group)))
     return methods
 
 
 def settings(run: Run) -> dict[str, Any]:
-    chosen = {k: v for k, v in run.experiment.items() if k not in IGNORED}
-    return {**chosen, "data": {k: v for k, v in chosen.get("data", {}).items() if k != "root"}}  # where files lie is no method
+    """By their full names; where files lie is no method."""
+    flat = completed(flatten({k: v for k, v in run.experiment.items() if k not in IGNORED}))
+    return {k: v for k, v in flat.items() if k != "data.root"}
 
 
-def differing(own: dict[str, Any], rivals: list[dict[str, Any]]) -> list[str]:
-    """What tells `own` from the others; a setting that an older run did not have yet only where nothing else does."""
-    keys = [k for k in own if any(k in r and r[k] != own[k] for r in rivals)]
-    keys = keys or [k for k in own if any(k not in r for r in rivals)]
+def preset(name: str) -> dict[str, Any]:
+    return flatten({"algorithm": plain(ALGORITHMS[name])}) if name in ALGORITHMS else {}
+
+
+def differing(own: dict[str, Any], rivals: list[dict[str, Any]], usual: dict[str, Any]) -> list[str]:
+    """What tells `own` from the others: where several settings do, those in which it is not as usual."""
+    keys = [k for k in own if any(k not in r or r[k] != own[k] for r in rivals)]
+    if len(keys) > 1:
+        keys = [k for k in keys if k not in usual or usual[k] != own[k]]
     return [f"{k.removeprefix('algorithm.')}={own[k]}" for k in keys]

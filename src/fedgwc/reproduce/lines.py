@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fedgwc.earlier import completed
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, POINTS, Entry, Row, varied
 from fedgwc.reproduce.plan import short, today
@@ -83,28 +84,6 @@ def belongs(outcome: Outcome, row: Row, preset: str) -> bool:
     return all(_at(outcome.experiment, key) == _at(now, key) for key in varied())
 
 
-# Settings that came after runs were kept: what an older run did without them, where it has the setting named first, or has that
-# value of it. The first that tells wins.
-ADDED: dict[str, dict[str, Any]] = {
-    "algorithm.when=windows": {"algorithm.margin": 0.0},
-    "algorithm.aggregator.weights": {
-        "algorithm.aggregator.combine": "mean",
-        "algorithm.aggregator.trim": 0.2,
-        "algorithm.aggregator.clip": 0.0,
-    },
-    "algorithm.when": {
-        "algorithm.sides": True,
-        "algorithm.contrast": 2.0,
-        "algorithm.draws": 99,
-        "algorithm.margin": 0.5,
-        "algorithm.drift": 1.0,
-        "algorithm.agreement": 0.9,
-        "algorithm.directions": 3,
-        "algorithm.pairs_up_to": 4096,
-    },
-}
-
-
 def _at(table: Any, key: str) -> Any:
     for part in key.split("."):
         if isinstance(table, list):
@@ -120,10 +99,7 @@ def _identity(outcome: Outcome) -> str:
 
 def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
     """Settings by their full names; where the data lie is of no account."""
-    flat = flatten({name: tables[name] for name in SETTINGS})
-    for sign, added in ADDED.items():
-        key, _, value = sign.partition("=")
-        flat = {**added, **flat} if key in flat and value in ("", str(flat[key])) else flat
+    flat = completed(flatten({name: tables[name] for name in SETTINGS}))
     return {key: value for key, value in flat.items() if key != "data.root"}
 
 

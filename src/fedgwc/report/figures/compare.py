@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,8 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
     from matplotlib.transforms import ScaledTranslation
 
     figure, ax = canvas((WIDE[0], WIDE[1] + 0.4))
-    ends, right = {}, 0.0
+    ends: dict[str, tuple[float, float, str]] = {}
+    right = 0.0
     for i, method in enumerate(methods):
         at, values = method.curve(key, 100)
         if not len(at):
@@ -43,7 +45,7 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
         if len(where):
             above = ax.transData + ScaledTranslation(0, 8 / 72, figure.dpi_scale_trans)
             ax.plot(np.interp(where, at, x), np.interp(where, at, mean), "v", color=colour, markersize=6, transform=above, **edge)
-        ends[method.name if len(method.name) <= 26 else method.name[:25] + "…"] = (float(x[-1]), float(mean[-1]), colour)
+        ends[_short(method.name, ends)] = (float(x[-1]), float(mean[-1]), colour)
         right = max(right, float(x[-1]))
     ax.set(xlabel="megabytes sent, both ways" if traffic else "round", ylabel=label, xlim=(0, right or 1))
     ax.xaxis.set_major_locator(MaxNLocator(5))  # names stand beside the plot, so there is less room below it
@@ -51,6 +53,12 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
     ax.grid(axis="y")
     beside(ax, ends, right)
     return figure
+
+
+def _short(name: str, taken: Container[str]) -> str:
+    """At most 26 letters, where that tells it from the others."""
+    short = name if len(name) <= 26 else name[:25] + "…"
+    return name if short in taken else short
 
 
 def megabytes(method: Method, at: Floats) -> Floats:
