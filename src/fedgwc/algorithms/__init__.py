@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedgwc.aggregate import Aggregator
+from fedgwc.algorithms.alone import Alone
 from fedgwc.algorithms.cfl import CFL
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.algorithms.fedgwc import FedGWC
@@ -13,6 +14,7 @@ from fedgwc.algorithms.ifca import IFCA
 from fedgwc.core import Algorithm
 
 ALGORITHMS: dict[str, Algorithm[Any]] = {
+    "alone": Alone(),
     "fedavg": FedAvg(),
     "fedavgm": FedAvg(aggregator=Aggregator(momentum=0.9)),
     "fedprox": FedAvg(),

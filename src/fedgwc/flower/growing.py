@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedgwc.algorithms.alone import AloneState
 from fedgwc.algorithms.cfl import CFLState, Known
 from fedgwc.algorithms.fedavg import FedAvgState
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, written
@@ -22,6 +23,11 @@ from fedgwc.core import Floats, Ids
 def grow(state: Any, rows: Ids) -> Any:
     """The state after clients N, N + 1, ... joined; rows [n] says which model of the clustering serves each of them."""
     raise TypeError(f"clients cannot join a running {type(state).__name__}; start with all of them, or register a `grow`")
+
+
+@grow.register
+def _(state: AloneState, rows: Ids) -> AloneState:
+    return AloneState((*state.models, *(state.models[row] for row in rows.tolist())))
 
 
 @grow.register

@@ -62,7 +62,8 @@ def headlines(run: Run) -> list[Headline]:
             Headline("adjusted Rand", f"{last['ari']:.2f}", f"with the known groups; Rand {last.get('rand', np.nan):.2f}")
         )
     if "was" in last:
-        found.append(Headline("WAS", f"{last['was']:.2f}", f"best 1; WADB {last.get('wadb', np.nan):.2f}, best 0"))
+        beside = f"; WADB {last['wadb']:.2f}, best 0" if "wadb" in last else ""  # not defined where everybody is alone
+        found.append(Headline("WAS", f"{last['was']:.2f}", f"best 1{beside}"))
     found.append(Headline("rounds", f"{last['round']:,}", f"{len(run.clusters)} clients, seed {run.experiment.get('seed')}"))
     if isinstance(last.get("seconds"), int | float):
         sent = (last.get("bytes_down", 0) + last.get("bytes_up", 0)) * 1e-6

@@ -1,0 +1,42 @@
+"""No federation at all: what federated learning has to beat, and sometimes does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgwc.core import Clustering, Engine, Rng, check_rate, cohort_size, sample
+
+
+@dataclass(frozen=True)
+class AloneState:
+    models: tuple[Tensor, ...]  # [D] of each client
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Every client trains a model of its own: one start for all, as many clients a round as elsewhere, and no averages."""
+
+    rate: float = 0.1  # share of the clients that train in a round (at least 3 clients)
+
+    def __post_init__(self) -> None:
+        check_rate(self.rate)
+
+    def init(self, model: Tensor, n_clients: int) -> AloneState:
+        return AloneState((model,) * n_clients)
+
+    def round(self, state: AloneState, engine: Engine, rng: Rng) -> AloneState:
+        n_clients = len(state.models)
+        cohort = sample(np.arange(n_clients), cohort_size(n_clients, self.rate), rng.generator(0))
+        starts = torch.stack([state.models[k] for k in cohort.tolist()])
+        updates = engine.train(cohort, starts, np.arange(len(cohort)), rng.training)
+        models = list(state.models)
+        for k, trained in zip(updates.clients.tolist(), updates.models.unbind(), strict=True):
+            models[k] = trained.clone()  # a view would keep the whole cohort's models alive
+        return replace(state, models=tuple(models))
+
+    def clustering(self, state: AloneState) -> Clustering:
+        return Clustering(torch.stack(state.models), np.arange(len(state.models)))
