@@ -9,8 +9,8 @@ docs/algorithms/fedgwc.md are made from that file, also by `python -m benchmarks
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -197,10 +197,10 @@ def recordings(place: Path) -> list[tuple[str, Path]]:
     return [(p.parent.name, p) for p in found if p.suffix == ".npz" or (p / "config.json").is_file()]
 
 
-def main(arguments: list[str]) -> None:
+def main(places: list[Path]) -> None:
     outcomes = kept()
     done = {(o.candidate, o.federation, o.trace) for o in outcomes}
-    found = [r for place in arguments for r in recordings(Path(place))]
+    found = [r for place in places for r in recordings(place)]
     todo = [(c, f, p) for c in CANDIDATES for f, p in found if (c, f, p.stem) not in done]
     with ProcessPoolExecutor(1 if len(todo) < 4 else 2) as pool:
         for i, o in enumerate(pool.map(judge, *zip(*todo, strict=True)) if todo else (), 1):
@@ -211,4 +211,6 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", nargs="*", type=Path, help="folders of federations; none: the tables alone")
+    main(parser.parse_args().traces)

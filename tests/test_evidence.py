@@ -48,8 +48,8 @@ def test_nothing_is_replayed_twice(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(evidence, name, value)
     place = tmp_path / "traces"
     place.mkdir()
-    evidence.main([str(record(place))])
+    evidence.main([record(place)])
     assert capsys.readouterr().out.startswith("1/1 the default, two groups/a: 2 clusters")
     assert "| two groups | 1 | 12 | 6 | 2 | 1.00 | 1.00 |" in page.read_text()
-    evidence.main([str(place)])
+    evidence.main([place])
     assert capsys.readouterr().out == ""
