@@ -84,17 +84,6 @@ def move(means: NDArray[Any], at: Any, values: Floats, alpha: Floats) -> None:
     means[at] = (1 - alpha) * means[at] + alpha * values
 
 
-def count(visits: NDArray[Any], at: Any) -> NDArray[Any]:
-    """One more visit, in place; returns how many that makes.
-
-    The largest number that the type can hold stays: from there on a mean of 1/n steps forgets.
-    """
-    there: NDArray[Any] = visits[at]
-    there += there < np.iinfo(visits.dtype).max
-    visits[at] = there
-    return there
-
-
 def checked(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:
     """A cohort's client numbers and rewards, which may come from anywhere."""
     ids, omega = np.asarray(cohort), np.asarray(rewards, np.float64)
