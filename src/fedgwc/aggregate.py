@@ -67,7 +67,9 @@ class Aggregator:
 
     def steps(self, servers: Sequence[Server], updates: Updates, own: Ids) -> list[Server]:
         """Every server after its own cohort, as `step` would do one by one; `own` [n] says whose each answer is."""
-        if self.combine != "mean" or len(servers) == 1:
+        if len(servers) == 1:
+            return [self.step(servers[0], updates)]
+        if self.combine != "mean":
             return [self.step(s, updates.rows(np.flatnonzero(own == i))) for i, s in enumerate(servers)]
         answered = np.flatnonzero(np.bincount(own))  # a server without a single answer stays as it is
         if not len(answered):

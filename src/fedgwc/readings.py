@@ -104,9 +104,11 @@ class Readings:
         given = np.asarray(losses)
         rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
         self.x, self.made, self.whole = _losses(given)
-        self.steps = self.made.sum(-1)  # [..., n]
-        # Of each step; one that is left out sums to 0, whatever it is divided by.
-        clients = self.x.shape[-2] if self.whole else np.maximum(self.made.sum(-2), 2)
+        n, S = self.x.shape[-2:]
+        clients, self.steps, self.total = n, S, n * S  # of each step [..., S], of each client [..., n], and of a cohort [...]
+        if not self.whole:
+            # A step that is left out sums to 0, whatever it is divided by.
+            clients, self.steps, self.total = np.maximum(self.made.sum(-2), 2), self.made.sum(-1), self.made.sum((-2, -1))
         filled = self._or_zero(self.x)
         self.largest = np.abs(filled).max(-2)  # [..., S]
         self.plain_mean = filled.sum(-2) / clients
@@ -154,7 +156,7 @@ class Readings:
         own, squares = self._own_steps
         n = own.shape[-1]
         between = (self.steps * own**2).sum(-1) / (n - 1)
-        freedom = (self.steps.sum(-1) - n) * (n - 1) / n
+        freedom = (self.total - n) * (n - 1) / n
         return between, squares.sum(-1) / np.maximum(freedom, TINY)  # one step each: squares of 0
 
     def first_losses(self) -> tuple[Floats, Floats]:
@@ -214,10 +216,9 @@ def _losses(given: NDArray[np.generic]) -> tuple[Floats, NDArray[np.bool_], bool
     if not whole:
         if np.isinf(x).any():
             raise InputError("losses must be finite (NaN marks a step that was not made); drop clients whose loss is infinite")
-        shared = made.sum(-2, keepdims=True) >= 3
-        if not made.any(-1).all() or not shared.any(-1).all():
-            raise InputError("every client needs at least one loss, and at least one step must have been made by 3 clients")
-        made &= shared
+        made &= made.sum(-2, keepdims=True) >= 3
+        if not made.any(-1).all():
+            raise InputError("every client needs at least one loss of a step that at least 3 clients made")
     return x.clip(-HUGE, HUGE), made, whole
 
 

@@ -87,7 +87,7 @@ def same(other: Cluster, one: Cluster) -> None:
 def test_cohorts_of_one_size_and_kind_go_together():
     """Clusters 0 and 3 have three answers each, 1 has two, 2 has none, and 4 has three but is of another kind."""
     own = np.array([0, 3, 3, 0, 1, 4, 0, 3, 1, 4, 4])
-    found = [(at.tolist(), rows.tolist()) for at, rows in cohorts_alike(own, "aaaab", least=3)]
+    found = [(places, rows.tolist()) for places, rows in cohorts_alike(own, "aaaab", least=3)]
     assert found == [([0, 3], [[0, 3, 6], [1, 2, 7]]), ([4], [[5, 9, 10]])]
 
 

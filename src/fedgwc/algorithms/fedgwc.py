@@ -38,7 +38,7 @@ from fedgwc.algorithms.windows import among, cloud, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample, stacked
 from fedgwc.cuts import Cut, best_by_chance, best_cut
 from fedgwc.errors import InputError
-from fedgwc.interactions import Features, Score, affinity, checked, fedgw_cluster
+from fedgwc.interactions import Features, Score, affinity, check_once, checked_rewards, fedgw_cluster
 from fedgwc.readings import Readings
 from fedgwc.settings import plain
 from fedgwc.spectral import Assign
@@ -193,6 +193,7 @@ class FedGWC:
         """
         servers = self.aggregator.steps([c.server for c in clusters], updates, own)
         learnt: list[dict[str, Any]] = [{"server": server} for server in servers]
+        check_once(updates.clients)
         if updates.rewards is not None:
             came = np.flatnonzero(updates.rewards.isfinite())
             updates, own = updates.rows(came), own[came]
@@ -210,7 +211,7 @@ class FedGWC:
     def _told(self, updates: Updates, rows: Ids, beside: bool, draws: np.random.Generator | None) -> Told:
         """What equally large cohorts say, whose answers are `rows` [C, n]."""
         if updates.rewards is not None:  # each client has computed its own
-            given = updates.rewards.double().numpy()[rows]
+            given = checked_rewards(updates.rewards.double().numpy()[rows])
             known = updates.readings  # of one cohort they differ only where a replay mixes cohorts
             whole = np.full((len(rows), 4), np.nan) if known is None else known.double().numpy()[rows].mean(1)
             return Told(whole, (given / given.sum(1, keepdims=True) if self.normalise else given)[None])
@@ -238,7 +239,6 @@ class FedGWC:
     def _met(self, clusters: Sequence[Cluster], clients: Ids, told: Told) -> list[dict[str, Any]]:
         """What Eq. 2 and Eq. 3 change for the members that were sampled [C, n]; the matrices are written in place."""
         rewards = told.each[0]
-        checked(clients.ravel(), rewards.ravel(), int(clients.max()) + 1)
         by_pairs, sizes = clusters[0].by_pairs, np.array([len(c.members) for c in clusters])
         at = np.array([c.members.searchsorted(cohort) for c, cohort in zip(clusters, clients, strict=True)])  # [C, n]
         pairs, column = (entries(at, sizes), np.s_[..., None]) if by_pairs else (at, np.s_[...])

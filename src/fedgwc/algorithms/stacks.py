@@ -27,20 +27,20 @@ class Told:
     each: Floats  # [V, C, n] rewards, and perhaps sides and spreads
 
 
-def cohorts_alike(own: Ids, kinds: Sequence[Hashable], least: int) -> Iterator[tuple[Ids, Ids]]:
-    """Places of clusters of one kind [C] whose cohorts are equally large, and the rows of these [C, n], n >= least.
+def cohorts_alike(own: Ids, kinds: Sequence[Hashable], least: int) -> Iterator[tuple[list[int], Ids]]:
+    """Places of C clusters of one kind whose cohorts are equally large, and the rows of these [C, n], n >= least.
 
     own [N] says to which cluster each row belongs.
     """
-    sizes = np.bincount(own, minlength=len(kinds))
-    first, order = np.cumsum(sizes) - sizes, own.argsort(kind="stable")
+    cohorts: list[list[int]] = [[] for _ in kinds]
+    for row, i in enumerate(own.tolist()):
+        cohorts[i].append(row)
     groups: dict[Hashable, list[int]] = defaultdict(list)
-    for i, n in enumerate(sizes.tolist()):
-        if n >= least:
-            groups[n, kinds[i]].append(i)
-    for group in groups.values():
-        at = np.array(group)
-        yield at, order[first[at, None] + np.arange(sizes[group[0]])]
+    for i, rows in enumerate(cohorts):
+        if len(rows) >= least:
+            groups[len(rows), kinds[i]].append(i)
+    for places in groups.values():
+        yield places, np.array([cohorts[i] for i in places])
 
 
 def entries(at: Ids, sizes: Ids) -> Ids:
