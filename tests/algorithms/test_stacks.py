@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, changed, copied
-from fedgwc.algorithms.stacks import cohorts_alike
+from fedgwc.algorithms.stacks import cohorts_alike, count, entries
 from fedgwc.core import Rng, Updates
 
 WAYS = {
@@ -96,3 +96,12 @@ def test_a_changed_cluster_is_as_replaced():
     new = changed(cluster, {"mse": 0.25, "calm": 3})
     same(new, replace(cluster, mse=0.25, calm=3))
     assert (cluster.mse, cluster.calm) == (1.0, 0)
+
+
+def test_counts_stop_where_their_type_ends():
+    """Of two clusters at once, and in any order of memory."""
+    visits = [np.array([[0, 32766], [32767, 5]], np.int16), np.asfortranarray(np.zeros((3, 3), np.int16))]
+    for _ in range(3):
+        count(visits, entries(np.array([[0, 1], [0, 2]]), np.array([2, 3])))
+    assert visits[0].tolist() == [[3, 32767], [32767, 8]]
+    assert visits[1].tolist() == [[3, 0, 3], [0, 0, 0], [3, 0, 3]]

@@ -247,8 +247,8 @@ class FedGWC:
         views = [[getattr(c, view) for c in clusters] for view in ("P", "sides", "spreads")[: len(told.each)]]
         (old, *_), (new, *_) = move(views, pairs, told.each[column], alpha)
         gammas, gammas2 = [c.gamma.copy() for c in clusters], [c.gamma2.copy() for c in clusters]
-        own = alpha.diagonal(0, 1, 2) if by_pairs else alpha
-        move([gammas, gammas2], at, np.array([rewards, rewards**2]), own)
+        by_client = alpha.diagonal(0, 1, 2) if by_pairs else alpha  # [C, n]
+        move([gammas, gammas2], at, np.array([rewards, rewards**2]), by_client)
         change = ((new - old) ** 2).reshape(len(clusters), -1)
         mse = change.mean(1) if self.mse_over == "touched" else change.sum(1) / [c.P.size for c in clusters]
         if self.mse_average:
