@@ -28,7 +28,7 @@ from torch import Tensor
 from fedgwc.aggregate import Aggregator
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.core import Rng, Updates
+from fedgwc.core import Rng
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.simulate import Simulator
 from fedgwc.engines.transfer import Reading
@@ -43,8 +43,7 @@ PARTS: dict[str, list[tuple[type, str]]] = {
     "sampling, and what follows below": [(FedAvg, "round"), (FedGWC, "advance")],
     "the engine around its program": [(Simulator, "train")],
     "meter": [(Meter, "train")],
-    "a cluster's rows": [(Updates, "rows")],
-    "aggregation": [(Aggregator, "step")],
+    "aggregation": [(Aggregator, "step"), (Aggregator, "steps")],
     "FedGWC: readings and P": [(FedGWC, "learn")],
     "FedGWC: time to split?": [(FedGWC, "attempt")],
     "trace, progress, events": [(_Run, "_observe")],
@@ -131,6 +130,8 @@ CASES: dict[str, Callable[[int], float]] = {
     "fedgwc, bare loop": lambda blocks: bare("fedgwc", blocks),
     "fedgwc, run": lambda blocks: whole("fedgwc", blocks),
     "fedgwc, bare loop, 12 clusters": lambda blocks: bare("fedgwc", blocks, 12),
+    "fedgwc, bare loop, 17 clusters": lambda blocks: bare("fedgwc", blocks, 17),
+    "fedgwc, bare loop, 50 clusters": lambda blocks: bare("fedgwc", blocks, 50),  # of two clients: none has a P
 }
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Updates
+from fedgwc.core import Updates, stacked
 from fedgwc.errors import InputError
 
 
@@ -138,3 +138,49 @@ def test_a_step_not_taken_leaves_model_and_momentum_as_they_were() -> None:
 @pytest.mark.parametrize("combine", ["median", "trimmed-mean", "clipped-mean"])
 def test_equal_clients_are_their_own_aggregate(combine: str) -> None:
     assert combined([[1.0, -2.0]] * 4, combine=combine) == [1.0, -2.0]
+
+
+# Several servers at once
+
+AGGREGATORS = [
+    Aggregator(),
+    Aggregator(weights="equal"),
+    Aggregator(momentum=0.9),
+    Aggregator(momentum=0.5, lr=0.3),
+    Aggregator(combine="median", lr=0.5),
+]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(AGGREGATORS), st.integers(1, 7), st.sampled_from([None, 3]))
+def test_servers_step_together_as_each_would(seed: int, aggregator: Aggregator, n_servers: int, n_params: int | None) -> None:
+    """Whatever the order of the answers; some servers get none, and some have no velocity yet."""
+    rng = np.random.default_rng(seed)
+    alone = [Server(torch.from_numpy(rng.normal(size=5))) for _ in range(n_servers)]
+    together = list(alone)
+    for _ in range(3):
+        n = int(rng.integers(0, 12))
+        models = torch.from_numpy(rng.normal(size=(n, 5)))
+        answers = Updates(np.arange(n), models, torch.zeros(n, 1), torch.from_numpy(rng.integers(1, 9, n)), n_params)
+        own = rng.integers(0, n_servers, n)
+        alone = [aggregator.step(s, answers.rows(np.flatnonzero(own == i))) for i, s in enumerate(alone)]
+        together = aggregator.steps(together, answers, own)
+        for one, other in zip(alone, together, strict=True):
+            torch.testing.assert_close((other.theta, other.velocity), (one.theta, one.velocity), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("bad", [[float("nan")] * 2, [3.4e38, 3.4e38]], ids=["not a number", "overflows"])
+def test_what_is_not_finite_stays_in_its_own_cohort(bad: list[float]) -> None:
+    before = [Server(torch.zeros(2)), Server(torch.full((2,), 7.0))]
+    answers = updates([[1.0, 1.0], bad, [3.0, 3.0], bad], [1, 1, 1, 1])
+    after = Aggregator().steps(before, answers, np.array([0, 1, 0, 1]))
+    assert [s.theta.tolist() for s in after] == [[2.0, 2.0], [7.0, 7.0]]
+
+
+def test_models_that_stand_together_are_not_copied() -> None:
+    answers = updates([[1.0], [2.0], [3.0]], [1, 1, 1])
+    servers = Aggregator().steps([ZERO, ZERO, ZERO], answers, np.array([2, 0, 1]))
+    thetas = [s.theta for s in servers]
+    assert stacked(thetas).data_ptr() == thetas[0].data_ptr()
+    for others in ([thetas[1], thetas[0], thetas[2]], thetas[:2], [thetas[0]] * 3, [thetas[0].clone(), *thetas[1:]]):
+        assert torch.equal(stacked(others), torch.stack(others))

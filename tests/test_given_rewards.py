@@ -28,7 +28,7 @@ def test_rewards_that_clients_computed_give_the_same_interactions(normalise: boo
     algorithm = FedGWC(normalise=normalise)
 
     def learnt(updates: Updates) -> Cluster:
-        return algorithm.learn(algorithm.init(torch.zeros(1), 5).clusters[0], updates, Rng(0, 1))
+        return algorithm.learn(algorithm.init(torch.zeros(1), 5).clusters, updates, np.zeros(len(updates), int), Rng(0, 1))[0]
 
     clients, losses = np.array([0, 1, 3, 4]), torch.tensor([[1.0], [2.0], [4.0], [8.0]])
     told = Updates(clients, torch.zeros(4, 1), losses, torch.ones(4))
@@ -46,7 +46,7 @@ def test_readings_of_the_cohort_are_heard_as_its_losses_would_be() -> None:
     algorithm = FedGWC()
 
     def learnt(updates: Updates) -> Cluster:
-        return algorithm.learn(algorithm.init(torch.zeros(1), 5).clusters[0], updates, Rng(0, 1))
+        return algorithm.learn(algorithm.init(torch.zeros(1), 5).clusters, updates, np.zeros(len(updates), int), Rng(0, 1))[0]
 
     clients, losses = np.array([0, 1, 3, 4]), torch.tensor([[4.0, 1.0], [8.0, 2.5], [9.0, 3.0], [3.0, 0.5]]).double()
     told = Updates(clients, torch.zeros(4, 1), losses, torch.ones(4))

@@ -7,7 +7,6 @@ import pytest
 
 from fedgwc import perception
 from fedgwc.errors import InputError
-from fedgwc.interactions import count
 from fedgwc.perception import add_distances, perception_distances
 
 
@@ -64,10 +63,3 @@ def test_only_what_is_given_away_is_written_to():
 def test_nonsense_is_refused():
     with pytest.raises(InputError, match="NaN"):
         perception_distances([[0.0, np.nan], [0.0, 0.0]], np.ones((2, 2)))
-
-
-def test_counts_stop_where_their_type_ends():
-    visits = np.array([[0, 32766], [32767, 5]], np.int16)
-    for _ in range(3):
-        count(visits, np.ix_([0, 1], [0, 1]))
-    assert visits.tolist() == [[3, 32767], [32767, 8]]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
+from fedgwc.readings import Readings, first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
 
 
 def test_sides_by_hand():
@@ -90,3 +90,23 @@ def test_losses_near_the_largest_float_are_still_compared():
     assert gaussian_sides(exploded)[2] > 0.8
     assert np.isfinite(loss_variances(exploded)).all()
     assert np.isfinite(gaussian_spreads(np.hstack([exploded, exploded / 2]))).all()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(3, 11), st.integers(1, 8), st.booleans(), st.booleans())
+def test_cohorts_read_together_say_what_each_says_alone(seed, n_cohorts, n, n_steps, whole, weighted):
+    rng = np.random.default_rng(seed)
+    losses = rng.normal(2, 0.5, (n_cohorts, n, n_steps)).astype(np.float32)
+    if not whole:  # a client makes at least the first step; some clients' losses never change
+        losses[np.arange(n_steps) >= rng.integers(1, n_steps + 1, (n_cohorts, n, 1))] = np.nan
+        losses[rng.random((n_cohorts, n)) < 0.2] = 1.0
+    sizes = rng.integers(1, 50, (n_cohorts, n)) if weighted else None
+    together = said(Readings(losses, sizes))
+    for i in range(n_cohorts):
+        alone = said(Readings(losses[i], None if sizes is None else sizes[i]))
+        for reading, values in together.items():
+            np.testing.assert_array_equal(values[i], alone[reading], err_msg=reading)
+
+
+def said(r: Readings) -> dict[str, np.ndarray]:
+    whole = np.stack([*r.variances(), *r.first_losses()], -1)
+    return {"rewards": r.rewards(), "shares": r.rewards(True), "sides": r.sides(), "spreads": r.spreads(), "whole": whole}

@@ -6,19 +6,22 @@ FedAvg, FairAvg and FedAvgM are settings of one step, and so are the means that 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
-from fedgwc.core import Updates
+from fedgwc.core import Ids, Updates, on, stacked
 from fedgwc.errors import InputError
 
 
 @dataclass(frozen=True)
 class Server:
-    """One model and the momentum that moves it."""
+    """One model and the momentum that moves it, or several at once: then both have one more axis, in front."""
 
     theta: Tensor  # [D]
     velocity: Tensor | None = None  # [n_params]; None until momentum is used
@@ -62,16 +65,45 @@ class Aggregator:
         new = self._moved(server, self._combined(server, updates), updates.n_params)
         return _unless_overflown(new, server)
 
+    def steps(self, servers: Sequence[Server], updates: Updates, own: Ids) -> list[Server]:
+        """Every server after its own cohort, as `step` would do one by one; `own` [n] says whose each answer is."""
+        if len(servers) == 1:
+            return [self.step(servers[0], updates)]
+        if self.combine != "mean":
+            return [self.step(s, updates.rows(np.flatnonzero(own == i))) for i, s in enumerate(servers)]
+        answered = np.flatnonzero(np.bincount(own))  # a server without a single answer stays as it is
+        if not len(answered):
+            return list(servers)
+        places = answered.tolist()
+        before = _stacked([servers[i] for i in places])
+        new = self._moved(before, self._means(updates, answered.searchsorted(own)), updates.n_params)
+        after = dict(zip(places, _unstacked(_unless_overflown(new, before)), strict=True))
+        return [after.get(i, server) for i, server in enumerate(servers)]
+
+    def _means(self, updates: Updates, cohort: Ids) -> Tensor:
+        """[C, D]: of each cohort, by `weights`; row i of the updates belongs to cohort[i].
+
+        As sums of rows, not as a product of matrices: that would round to TF32 while the engine trains so in another thread,
+        and a number that is not finite would spread to all cohorts.
+        """
+        w = self._shares(updates).numpy()
+        w = w / np.bincount(cohort, w)[cohort]
+        order = cohort.argsort(kind="stable")
+        first = cohort[order].searchsorted(np.arange(cohort.max() + 1))
+        models = updates.models
+        rows, weights, bags = (on(models.device, x) for x in (order, w[order], first))
+        return embedding_bag(rows, models, bags, mode="sum", per_sample_weights=weights.to(models.dtype))
+
     def _moved(self, server: Server, target: Tensor, n_params: int | None) -> Server:
         if self.momentum == 0 and self.lr == 1:
             return Server(target, server.velocity)
-        split = target.numel() if n_params is None else n_params
-        old = server.theta[:split]
-        velocity = target[:split] - old
+        split = target.shape[-1] if n_params is None else n_params
+        old = server.theta[..., :split]
+        velocity = target[..., :split] - old
         if self.momentum and server.velocity is not None:
             velocity = velocity + self.momentum * server.velocity
         # Buffers are only ever averaged: momentum could drive a running variance below zero.
-        theta = torch.cat([old + self.lr * velocity, target[split:]])
+        theta = torch.cat([old + self.lr * velocity, target[..., split:]], -1)
         return Server(theta, velocity if self.momentum else None)
 
     def _combined(self, server: Server, updates: Updates) -> Tensor:
@@ -88,17 +120,35 @@ class Aggregator:
 
     def _weights(self, updates: Updates) -> Tensor:
         """[n], summing to 1."""
-        w = updates.sizes.double() if self.weights == "samples" else torch.ones(len(updates), dtype=torch.float64)
+        w = self._shares(updates)
         return (w / w.sum()).to(updates.models, non_blocking=True)
+
+    def _shares(self, updates: Updates) -> Tensor:
+        """[n], in proportion to the weights."""
+        return updates.sizes.double() if self.weights == "samples" else torch.ones(len(updates), dtype=torch.float64)
 
 
 def _unless_overflown(new: Server, old: Server) -> Server:
     """The new one if it is finite, decided where the models are: if the host asked a GPU, it would wait for the answer."""
-    finite = new.theta.sum().abs() < math.inf
+    finite = new.theta.sum(-1, keepdim=True).abs() < math.inf
     theta = torch.where(finite, new.theta, old.theta.to(new.theta))
     if new.velocity is None or new.velocity is old.velocity:
         return Server(theta, new.velocity)
     return Server(theta, torch.where(finite, new.velocity, 0.0 if old.velocity is None else old.velocity))
+
+
+def _stacked(servers: Sequence[Server]) -> Server:
+    theta, velocities = stacked([s.theta for s in servers]), [s.velocity for s in servers]
+    known = [v for v in velocities if v is not None]
+    if not known:
+        return Server(theta)
+    return Server(theta, stacked([torch.zeros_like(known[0]) if v is None else v for v in velocities]))
+
+
+def _unstacked(server: Server) -> list[Server]:
+    if server.velocity is None:
+        return [Server(theta) for theta in server.theta.unbind()]
+    return [Server(*both) for both in zip(server.theta.unbind(), server.velocity.unbind(), strict=True)]
 
 
 def trimmed_mean(models: Tensor, trim: float) -> Tensor:

@@ -30,7 +30,7 @@ def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alph
     new = np.array(gamma, np.float64)
     if new.ndim != 1:
         raise InputError(f"gamma must be a vector, one weight per client, got shape {new.shape}")
-    ids, omega = checked(cohort, rewards, len(new))
+    ids, omega = _checked(cohort, rewards, len(new))
     move(new, ids, omega, _alpha(alpha, (len(ids),)))
     return new
 
@@ -71,7 +71,7 @@ def update_interactions(
     matrix = out if out is not None and out is P else np.array(P, np.float64 if out is None else out.dtype)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"P must be square, one row and column per client, got shape {matrix.shape}")
-    ids, omega = checked(cohort, rewards, len(matrix))
+    ids, omega = _checked(cohort, rewards, len(matrix))
     move(matrix, np.ix_(ids, ids), omega[:, None], _alpha(alpha, (len(ids), len(ids))))
     if out is not None and out is not matrix:
         out[...] = matrix
@@ -84,29 +84,26 @@ def move(means: NDArray[Any], at: Any, values: Floats, alpha: Floats) -> None:
     means[at] = (1 - alpha) * means[at] + alpha * values
 
 
-def count(visits: NDArray[Any], at: Any) -> NDArray[Any]:
-    """One more visit, in place; returns how many that makes.
-
-    The largest number that the type can hold stays: from there on a mean of 1/n steps forgets.
-    """
-    there: NDArray[Any] = visits[at]
-    there += there < np.iinfo(visits.dtype).max
-    visits[at] = there
-    return there
-
-
-def checked(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:
+def _checked(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:
     """A cohort's client numbers and rewards, which may come from anywhere."""
     ids, omega = np.asarray(cohort), np.asarray(rewards, np.float64)
     if ids.ndim != 1 or ids.shape != omega.shape:
         raise InputError(f"cohort and rewards must be vectors of one length, got shapes {ids.shape} and {omega.shape}")
     if ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= n_clients):
         raise InputError(f"cohort must hold client numbers in 0..{n_clients - 1}, got {ids.tolist()}")
-    if len(set(ids.tolist())) < len(ids):
-        raise InputError(f"a client can be in a cohort once, got {ids.tolist()}")
+    check_once(ids)
+    return ids.astype(np.int64), checked_rewards(omega)
+
+
+def checked_rewards(omega: Floats) -> Floats:
     if not ((omega >= 0) & (omega <= 1)).all():
         raise InputError(f"rewards must be in [0, 1], got {omega.tolist()}")
-    return ids.astype(np.int64), omega
+    return omega
+
+
+def check_once(cohort: NDArray[Any]) -> None:
+    if len(set(cohort.tolist())) < len(cohort):
+        raise InputError(f"a client can be in a cohort once, got {cohort.tolist()}")
 
 
 def _alpha(alpha: float | ArrayLike, shape: tuple[int, ...]) -> Floats:

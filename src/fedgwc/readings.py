@@ -5,7 +5,6 @@ n clients in a cohort, S local steps; pure functions on float64 arrays. Equation
 
 from __future__ import annotations
 
-import math
 from functools import cached_property
 
 import numpy as np
@@ -39,7 +38,7 @@ def gaussian_rewards(
     >>> gaussian_rewards([[1.0], [2.0], [3.0]]).round(4).tolist()
     [0.6065, 1.0, 0.6065]
     """
-    return Readings(losses, sizes).rewards(normalise, samples, rng)
+    return _cohort(losses, sizes).rewards(normalise, samples, rng)
 
 
 def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floats:
@@ -51,7 +50,7 @@ def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floa
     >>> gaussian_sides([[1.0], [2.0], [3.0]]).round(4).tolist()
     [0.1587, 0.5, 0.8413]
     """
-    return Readings(losses, sizes).sides()
+    return _cohort(losses, sizes).sides()
 
 
 def gaussian_spreads(losses: ArrayLike) -> Floats:
@@ -64,7 +63,7 @@ def gaussian_spreads(losses: ArrayLike) -> Floats:
     >>> gaussian_spreads([[1, -1], [-1, 1], [10, -10], [-10, 10], [100, -100], [-100, 100]]).round(2).tolist()
     [0.13, 0.13, 0.5, 0.5, 0.87, 0.87]
     """
-    return Readings(losses).spreads()
+    return _cohort(losses).spreads()
 
 
 def loss_variances(losses: ArrayLike) -> tuple[float, float]:
@@ -80,7 +79,8 @@ def loss_variances(losses: ArrayLike) -> tuple[float, float]:
     >>> loss_variances([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
     (2.0, 0.0)
     """
-    return Readings(losses).variances()
+    between, within = _cohort(losses).variances()
+    return float(between), float(within)
 
 
 def first_losses(losses: ArrayLike) -> tuple[float, float]:
@@ -93,80 +93,88 @@ def first_losses(losses: ArrayLike) -> tuple[float, float]:
     >>> first_losses([[4.0, 1.0, 0.1], [2.0, 1.0, 0.1], [3.0, 1.0, 0.1]])
     (3.0, 1.0)
     """
-    return Readings(losses).first_losses()
+    first, second = _cohort(losses).first_losses()
+    return float(first), float(second)
 
 
 class Readings:
-    """All of these of one cohort: what they share is computed once."""
+    """All of these of one cohort, or of equally large ones at once [..., n, S]: what they share is computed once."""
 
     def __init__(self, losses: ArrayLike, sizes: ArrayLike | None = None) -> None:
         given = np.asarray(losses)
         rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
-        self.x = _losses(given)  # [n, S], the steps that at least three clients made
-        self.made = np.isfinite(self.x)
-        self.whole = bool(self.made.all())
-        self.steps = self.made.sum(1)  # [n]
-        clients = len(self.x) if self.whole else self.made.sum(0)  # of each step
+        self.x, self.made, self.whole = _losses(given)
+        n, S = self.x.shape[-2:]
+        clients, self.steps, self.total = n, S, n * S  # of each step [..., S], of each client [..., n], and of a cohort [...]
+        if not self.whole:
+            # A step that is left out sums to 0, whatever it is divided by.
+            clients, self.steps, self.total = np.maximum(self.made.sum(-2), 2), self.made.sum(-1), self.made.sum((-2, -1))
         filled = self._or_zero(self.x)
-        self.largest = np.abs(filled).max(0)  # [S]
-        self.plain_mean = filled.sum(0) / clients
-        self.apart = self._or_zero(self.x - self.plain_mean)  # [n, S]
+        self.largest = np.abs(filled).max(-2)  # [..., S]
+        self.plain_mean = filled.sum(-2) / clients
+        self.apart = self._or_zero(self.x - self.plain_mean[..., None, :])  # [..., n, S]
         if sizes is None:
-            self.mean, variance = self.plain_mean, (self.apart**2).sum(0) / (clients - 1)  # [S], as in the paper
+            self.mean, variance = self.plain_mean, (self.apart**2).sum(-2) / (clients - 1)  # [..., S], as in the paper
         else:
             self.mean, variance = _weighted(filled, self.made, sizes)
         self.variance = np.where(variance <= (4 * rounding * self.largest) ** 2, 0.0, variance)  # 0: equal up to rounding
 
     def _or_zero(self, values: Floats) -> Floats:
-        """`values` [n, S] with 0 for steps that were not made."""
+        """`values` [..., n, S] with 0 for steps that were not made."""
         return values if self.whole else np.where(self.made, values, 0.0)
 
     def rewards(self, normalise: bool = False, samples: int = 0, rng: np.random.Generator | None = None) -> Floats:
         mean, variance = self.mean, self.variance
         if samples:
-            drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, len(mean)))
+            drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, *mean.shape))
             mean, variance = drawn.mean(0), drawn.var(0)
-        omega: Floats = self._or_zero(_step_rewards(self.x, mean, variance)).sum(1) / self.steps
-        return omega / omega.sum() if normalise else omega
+        reward = _step_rewards(self.x, mean[..., None, :], variance[..., None, :])
+        omega: Floats = self._or_zero(reward).sum(-1) / self.steps
+        return omega / omega.sum(-1, keepdims=True) if normalise else omega
 
     def sides(self) -> Floats:
-        flat = self.variance <= 0
-        z = np.where(flat, 0.0, (self.x - self.mean) / np.sqrt(np.where(flat, 1.0, self.variance)))
-        side: Floats = self._or_zero(ndtr(z)).sum(1) / self.steps
+        mean, variance = self.mean[..., None, :], self.variance[..., None, :]
+        flat = variance <= 0
+        z = np.where(flat, 0.0, (self.x - mean) / np.sqrt(np.where(flat, 1.0, variance)))
+        side: Floats = self._or_zero(ndtr(z)).sum(-1) / self.steps
         return side
 
     def spreads(self) -> Floats:
         variance = self._own_steps[1] / np.maximum(self.steps - 1, 1)
-        known = variance > (1e-12 * self.largest.max()) ** 2
-        spread = np.full(len(self.x), 0.5)
-        n_known = np.count_nonzero(known)
-        if n_known >= 3:
-            log = np.log(variance[known])
-            log -= log.sum() / n_known
-            deviation = math.sqrt((log**2).sum() / (n_known - 1))
-            if deviation > 1e-9:
-                spread[known] = ndtr(log / deviation)
+        known = variance > (1e-12 * self.largest.max(-1, keepdims=True)) ** 2
+        every = bool(known.all())
+        n = known.shape[-1] if every else np.maximum(known.sum(-1, keepdims=True), 2)
+        log = np.log(variance if every else np.where(known, variance, 1.0))
+        log -= log.sum(-1, keepdims=True) / n
+        if not every:  # who is not known, or among too few who are, stands on the mean
+            log = np.where(known & (n >= 3), log, 0.0)
+        deviation = np.sqrt((log**2).sum(-1, keepdims=True) / (n - 1))
+        spread: Floats = ndtr(log / np.where(deviation > 1e-9, deviation, np.inf))
         return spread
 
-    def variances(self) -> tuple[float, float]:
+    def variances(self) -> tuple[Floats, Floats]:
         own, squares = self._own_steps
-        n = len(own)
-        between = float((self.steps * own**2).sum() / (n - 1))
-        freedom = (self.steps.sum() - n) * (n - 1) / n
-        return between, float(squares.sum() / freedom) if freedom > 0 else 0.0
+        n = own.shape[-1]
+        between = (self.steps * own**2).sum(-1) / (n - 1)
+        freedom = (self.total - n) * (n - 1) / n
+        return between, squares.sum(-1) / np.maximum(freedom, TINY)  # one step each: squares of 0
 
-    def first_losses(self) -> tuple[float, float]:
-        two = self.x[:, :2] if self.whole else self.x[self.made[:, :2].all(1), :2]
-        if two.shape[1] < 2 or not len(two):
-            return 0.0, 0.0
-        first, second = (two.sum(0) / len(two)).tolist()
-        return first, second
+    def first_losses(self) -> tuple[Floats, Floats]:
+        if self.x.shape[-1] < 2:
+            nobody = np.zeros(self.x.shape[:-2])
+            return nobody, nobody
+        two, clients = self.x[..., :2], self.x.shape[-2]
+        if not self.whole:
+            both = self.made[..., :2].all(-1, keepdims=True)  # [..., n, 1]
+            two, clients = np.where(both, two, 0.0), np.maximum(both.sum(-2), 1)
+        two = two.sum(-2) / clients
+        return two[..., 0], two[..., 1]
 
     @cached_property
     def _own_steps(self) -> tuple[Floats, Floats]:
-        """Losses less each step's mean: every client's own mean [n], and squares around it, summed [n]."""
-        own = self.apart.sum(1) / self.steps
-        return own, (self._or_zero(self.apart - own[:, None]) ** 2).sum(1)
+        """Losses less each step's mean: every client's own mean [..., n], and squares around it, summed."""
+        own = self.apart.sum(-1) / self.steps
+        return own, (self._or_zero(self.apart - own[..., None]) ** 2).sum(-1)
 
 
 def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
@@ -188,29 +196,38 @@ def _step_rewards(losses: Floats, mean: Floats, variance: Floats) -> Floats:
     return np.where(flat, 1.0, np.maximum(reward, TINY))  # far outliers underflow; 0 is not a reward
 
 
-def _losses(given: NDArray[np.generic]) -> Floats:
-    if given.ndim != 2 or given.shape[1] < 1:
+def _cohort(losses: ArrayLike, sizes: ArrayLike | None = None) -> Readings:
+    if np.ndim(losses) != 2:
+        raise InputError(f"losses must be [clients, steps], got shape {np.shape(losses)}")
+    return Readings(losses, sizes)
+
+
+def _losses(given: NDArray[np.generic]) -> tuple[Floats, NDArray[np.bool_], bool]:
+    """Losses, the steps made that at least three clients made, and whether these are all."""
+    if given.shape[-1] < 1:
         raise InputError(f"losses must be [clients, steps] with at least one step, got shape {given.shape}")
-    if len(given) < 3:
-        raise InputError(f"rewards need at least 3 clients, got {len(given)}: two losses carry no information about each other")
+    if given.shape[-2] < 3:
+        raise InputError(
+            f"rewards need at least 3 clients, got {given.shape[-2]}: two losses carry no information about each other"
+        )
     x = given.astype(np.float64)
     made = np.isfinite(x)
-    if not made.all():
+    whole = bool(made.all())
+    if not whole:
         if np.isinf(x).any():
             raise InputError("losses must be finite (NaN marks a step that was not made); drop clients whose loss is infinite")
-        shared = made.sum(0) >= 3
-        if not made.any(1).all() or not shared.any():
-            raise InputError("every client needs at least one loss, and at least one step must have been made by 3 clients")
-        x = x[:, shared]
-    return x.clip(-HUGE, HUGE)
+        made &= made.sum(-2, keepdims=True) >= 3
+        if not made.any(-1).all():
+            raise InputError("every client needs at least one loss of a step that at least 3 clients made")
+    return x.clip(-HUGE, HUGE), made, whole
 
 
 def _weighted(x: Floats, made: NDArray[np.bool_], sizes: ArrayLike) -> tuple[Floats, Floats]:
-    """Mean and variance per step [S], by sample counts as released."""
+    """Mean and variance per step [..., S], by sample counts as released."""
     w = np.asarray(sizes, np.float64)
-    if w.shape != (len(x),) or not (np.isfinite(w).all() and (w > 0).all()):
-        raise InputError(f"sizes must be {len(x)} positive sample counts, got {sizes!r}")
-    share = np.where(made, w[:, None], 0.0)
-    share = share / share.sum(0)
-    mean = (share * x).sum(0)
-    return mean, (share * (x - mean) ** 2).sum(0) + 1e-16
+    if w.shape != x.shape[:-1] or not (np.isfinite(w).all() and (w > 0).all()):
+        raise InputError(f"sizes must be {x.shape[-2]} positive sample counts, got {sizes!r}")
+    share = np.where(made, w[..., None], 0.0)
+    share = share / np.maximum(share.sum(-2, keepdims=True), TINY)
+    mean = (share * x).sum(-2)
+    return mean, (share * (x - mean[..., None, :]) ** 2).sum(-2) + 1e-16

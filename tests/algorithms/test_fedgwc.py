@@ -159,10 +159,10 @@ def test_visits_trigger_when_the_median_pair_is_old_enough():
     ids=["matrix", "touched", "average", "cohort"],
 )
 def test_mse_by_hand(settings, mse):
-    [cluster] = leaves(4).clusters
     losses = torch.tensor([[1.0], [2.0], [3.0]])
     updates = Updates(np.array([0, 1, 3]), torch.zeros(3, 2), losses, torch.ones(3))
-    learnt = FedGWC(**{"step": "constant", "when": "mse"} | settings).learn(cluster, updates, Rng(0, 1))
+    algorithm = FedGWC(**{"step": "constant", "when": "mse"} | settings)
+    [learnt] = algorithm.learn(leaves(4).clusters, updates, np.zeros(3, int), Rng(0, 1))
     assert learnt.mse == pytest.approx(mse, rel=1e-3)
     assert learnt.P[2].tolist() == learnt.P[:, 2].tolist() == [0.0] * 4  # client 2 was not there
     assert learnt.visits.tolist() == [[1, 1, 0, 1], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 0, 1]]

@@ -12,7 +12,7 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core import Rng, Updates
 from fedgwc.data import Federation, Rows
 from fedgwc.engines import evaluate
-from fedgwc.engines.settings import EngineSettings
+from fedgwc.engines.settings import EngineSettings, running
 from fedgwc.engines.simulate import Simulator
 from fedgwc.local import LocalTraining
 from fedgwc.models import cnn, lenet5
@@ -173,6 +173,22 @@ def test_the_host_does_not_wait_for_an_aggregation(momentum: float) -> None:
     try:
         for members in ([0, 1, 2, 3, 4, 5], [2, 3, 4], [0, 3, 5]):
             server = aggregator.step(server, updates.of(np.array(members)))
+        servers = [server, server, server]
+        for own in ([0, 0, 1, 1, 2, 2], [0, 2, 0, 2, 2, 2]):
+            servers = aggregator.steps(servers, updates, np.array(own))
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert server.theta.isfinite().all()
+    assert all(s.theta.isfinite().all() for s in (server, *servers))
+
+
+def test_means_of_several_cohorts_are_of_full_precision_while_products_are_not() -> None:
+    """Another thread's engine may have set TF32, which keeps 10 bits."""
+    models = torch.rand(64, 1000, dtype=torch.float64)
+    own, sizes = np.arange(64) % 5, torch.arange(1, 65)
+    with running(1, "tf32", torch.device("cuda")):
+        exact, fast = (
+            Aggregator().steps([Server(like.new_zeros(1000))] * 5, Updates(np.arange(64), like, torch.zeros(64, 1), sizes), own)
+            for like in (models, models.float().cuda())
+        )
+    for one, other in zip(exact, fast, strict=True):
+        torch.testing.assert_close(other.theta.cpu().double(), one.theta, rtol=0, atol=1e-6)

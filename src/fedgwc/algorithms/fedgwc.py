@@ -9,11 +9,12 @@ setting here; docs/algorithms/fedgwc.md says what each one does and why the defa
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,18 +25,20 @@ from fedgwc.algorithms.fedgwc_state import (
     FedGWCState,
     Split,
     Verdict,
+    changed,
     copied,
     labels_of,
     recorded_leaves,
     recorded_splits,
     recorded_tree,
 )
+from fedgwc.algorithms.stacks import Told, cohorts_alike, count, entries, move
 from fedgwc.algorithms.verdicts import Attempt, in_words, judged
 from fedgwc.algorithms.windows import among, cloud, with_window
-from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample
+from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample, stacked
 from fedgwc.cuts import Cut, best_by_chance, best_cut
 from fedgwc.errors import InputError
-from fedgwc.interactions import Features, Score, affinity, checked, count, fedgw_cluster, move
+from fedgwc.interactions import Features, Score, affinity, check_once, checked_rewards, fedgw_cluster
 from fedgwc.readings import Readings
 from fedgwc.settings import plain
 from fedgwc.spectral import Assign
@@ -136,20 +139,20 @@ class FedGWC:
 
         It touches as many entries as the cohorts have pairs, whatever the number of clients.
         """
-        cohorts = [self._sample(c, state, rng.generator(c.id)) for c in state.clusters]
-        which = np.repeat(np.arange(len(cohorts)), [len(c) for c in cohorts])
-        models = torch.stack([c.server.theta for c in state.clusters])
-        updates = engine.train(np.concatenate(cohorts), models, which, rng.training)
+        cohorts = [self._sample(c, state, rng) for c in state.clusters]
+        asked, which = np.concatenate(cohorts), np.repeat(np.arange(len(cohorts)), [len(c) for c in cohorts])
+        models = stacked([c.server.theta for c in state.clusters])
+        updates = engine.train(asked, models, which, rng.training)
         sampled = state.sampled
         sampled[updates.clients] += 1
-        clusters = labels_of(state)[updates.clients]  # [n]
+        # Nearly always all of them answer.
+        own = which if np.array_equal(updates.clients, asked) else labels_of(state)[updates.clients]  # [n]
 
         leaves: list[Cluster] = []
         verdicts: list[Verdict] = []
         splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None) for s in state.splits]
         n_born = state.n_born
-        for i, cluster in enumerate(state.clusters):
-            cluster = self.learn(cluster, updates.rows(np.flatnonzero(clusters == i)), rng)
+        for cluster in self.learn(state.clusters, updates, own, rng):
             tried = self.attempt(cluster, len(sampled), rng.seed)
             verdicts += [] if tried.verdict is None else [tried.verdict]
             c, labels = tried.cluster, tried.labels
@@ -163,47 +166,66 @@ class FedGWC:
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born, tuple(verdicts))
 
     def clustering(self, state: FedGWCState) -> Clustering:
-        models = torch.stack([c.server.theta for c in state.clusters])
+        models = stacked([c.server.theta for c in state.clusters])
         return Clustering(models, labels_of(state), np.array([c.id for c in state.clusters], np.int64))
 
     # The steps of a round, in order
 
-    def _sample(self, cluster: Cluster, state: FedGWCState, rng: np.random.Generator) -> Ids:
-        size = self._cohort_size(len(cluster.members), len(state.sampled))
-        if self.sampling == "uniform" or size == len(cluster.members):
-            return sample(cluster.members, size, rng)
-        seen = state.sampled[cluster.members]
+    def _sample(self, cluster: Cluster, state: FedGWCState, rng: Rng) -> Ids:
+        members, size = cluster.members, self._cohort_size(len(cluster.members), len(state.sampled))
+        if size == len(members):
+            return members
+        draws = rng.generator(cluster.id)
+        if self.sampling == "uniform":
+            return sample(members, size, draws)
+        seen = state.sampled[members]
         weights = np.exp((seen.min() - seen).astype(np.float64))
         weights = np.maximum(weights / weights.sum(), 1e-12)  # nobody is impossible
-        return np.sort(rng.choice(cluster.members, size, replace=False, p=weights / weights.sum()))
+        return np.sort(draws.choice(members, size, replace=False, p=weights / weights.sum()))
 
     def _cohort_size(self, n_members: int, n_clients: int) -> int:
         return min(n_members, cohort_size(n_clients if self.cohort == "same" else n_members, self.rate))
 
-    def learn(self, cluster: Cluster, updates: Updates, rng: Rng) -> Cluster:
-        """The model, the weights and P after one cohort. Fewer than 3 answers say nothing about interactions."""
-        server = self.aggregator.step(cluster.server, updates)
-        if updates.rewards is not None:
-            updates = updates.rows(np.flatnonzero(updates.rewards.isfinite()))
-        if len(updates) < 3:
-            return replace(cluster, server=server)
-        heard: dict[str, Any] = {}
-        if updates.rewards is not None:  # each client has computed its own
-            given = updates.rewards.double().numpy()
-            known = updates.readings
-            if known is not None and known.isfinite().all():  # rows differ only where a replay mixes cohorts
-                heard = self._heard(cluster, *known.mean(0).tolist())
-            met = self._met(cluster, updates.clients, given / given.sum() if self.normalise else given)
-        else:
-            seen = Readings(updates.losses.numpy(), updates.sizes.numpy() if self.statistics == "weighted" else None)
-            draws = rng.generator(cluster.id, 1) if self.loss_samples else None
-            heard = self._heard(cluster, *seen.variances(), *seen.first_losses())
-            beside = (seen.sides(), seen.spreads()) if cluster.sides is not None else ()
-            met = self._met(cluster, updates.clients, seen.rewards(self.normalise, self.loss_samples, draws), *beside)
-        return replace(cluster, server=server, **heard, **met)
+    def learn(self, clusters: Sequence[Cluster], updates: Updates, own: Ids, rng: Rng) -> list[Cluster]:
+        """The models, the weights and P after a round; `own` [n] is the place of each answer's cluster.
 
-    def _heard(self, c: Cluster, between: float, within: float, first: float, second: float) -> dict[str, Any]:
+        Fewer than 3 answers say nothing about interactions.
+        """
+        servers = self.aggregator.steps([c.server for c in clusters], updates, own)
+        learnt: list[dict[str, Any]] = [{"server": server} for server in servers]
+        check_once(updates.clients)
+        if updates.rewards is not None:
+            came = np.flatnonzero(updates.rewards.isfinite())
+            updates, own = updates.rows(came), own[came]
+        # Draws are a cluster's own, and so is the type of its matrices.
+        kinds = [c.id if self.loss_samples else c.P.dtype for c in clusters]
+        for places, rows in cohorts_alike(own, kinds, least=3):
+            some = [clusters[i] for i in places]
+            draws = rng.generator(some[0].id, 1) if self.loss_samples else None
+            told = self._told(updates, rows, some[0].sides is not None, draws)
+            met = self._met(some, updates.clients[rows], told)
+            for i, whole, changes in zip(places, told.whole.tolist(), met, strict=True):
+                learnt[i] |= self._heard(clusters[i], whole) | changes
+        return [changed(c, new) for c, new in zip(clusters, learnt, strict=True)]
+
+    def _told(self, updates: Updates, rows: Ids, beside: bool, draws: np.random.Generator | None) -> Told:
+        """What equally large cohorts say, whose answers are `rows` [C, n]."""
+        if updates.rewards is not None:  # each client has computed its own
+            given = checked_rewards(updates.rewards.double().numpy()[rows])
+            known = updates.readings  # of one cohort they differ only where a replay mixes cohorts
+            whole = np.full((len(rows), 4), np.nan) if known is None else known.double().numpy()[rows].mean(1)
+            return Told(whole, (given / given.sum(1, keepdims=True) if self.normalise else given)[None])
+        seen = Readings(updates.losses.numpy()[rows], updates.sizes.numpy()[rows] if self.statistics == "weighted" else None)
+        whole = np.array([*seen.variances(), *seen.first_losses()]).T
+        each = [seen.rewards(self.normalise, self.loss_samples, draws)]
+        each += [seen.sides(), seen.spreads()] if beside else []
+        return Told(whole, np.array(each))
+
+    def _heard(self, c: Cluster, whole: Sequence[float]) -> dict[str, Any]:
         """What a cohort's losses as a whole change. Rounds are counted, because in half of them there is no single odd client."""
+        if not math.isfinite(sum(whole)):
+            return {}
+        between, within, first, second = whole
         return {
             "between": c.between + between,
             "within": c.within + within,
@@ -214,34 +236,36 @@ class FedGWC:
             "adrift": c.adrift + (first >= (1 + self.drift) * second and first > 0),
         }
 
-    def _met(
-        self, cluster: Cluster, clients: Ids, rewards: Floats, sides: Floats | None = None, spreads: Floats | None = None
-    ) -> dict[str, Any]:
-        """What Eq. 2 and Eq. 3 change for the members that were sampled; the matrices are written in place."""
-        at, rewards = checked(np.searchsorted(cluster.members, clients), rewards, len(cluster.members))
-        pairs, column = ((at[:, None], at), np.s_[:, None]) if cluster.by_pairs else (at, np.s_[:])
-        visits, old = count(cluster.visits, pairs), cluster.P[pairs]
-        alpha = self._steps(visits, len(cluster.members))  # [n, n], or by client [n]
-        for means, reading in ((cluster.P, rewards), (cluster.sides, sides), (cluster.spreads, spreads)):
-            if means is not None and reading is not None:
-                move(means, pairs, reading[column], alpha)
-        gamma, gamma2 = cluster.gamma.copy(), cluster.gamma2.copy()
-        own = alpha.diagonal() if cluster.by_pairs else alpha
-        move(gamma, at, rewards, own)
-        move(gamma2, at, rewards**2, own)
-        change = (cluster.P[pairs] - old) ** 2
-        new = float(change.mean() if self.mse_over == "touched" else change.sum() / cluster.P.size)
+    def _met(self, clusters: Sequence[Cluster], clients: Ids, told: Told) -> list[dict[str, Any]]:
+        """What Eq. 2 and Eq. 3 change for the members that were sampled [C, n]; the matrices are written in place."""
+        rewards = told.each[0]
+        by_pairs, sizes = clusters[0].by_pairs, np.array([len(c.members) for c in clusters])
+        at = np.array([c.members.searchsorted(cohort) for c, cohort in zip(clusters, clients, strict=True)])  # [C, n]
+        pairs, column = (entries(at, sizes), np.s_[..., None]) if by_pairs else (at, np.s_[...])
+        visits = count([c.visits for c in clusters], pairs)  # [C, n, n], or by client [C, n]
+        alpha = self._steps(visits, sizes)
+        views = [[getattr(c, view) for c in clusters] for view in ("P", "sides", "spreads")[: len(told.each)]]
+        (old, *_), (new, *_) = move(views, pairs, told.each[column], alpha)
+        gammas, gammas2 = [c.gamma.copy() for c in clusters], [c.gamma2.copy() for c in clusters]
+        by_client = alpha.diagonal(0, 1, 2) if by_pairs else alpha  # [C, n]
+        move([gammas, gammas2], at, np.array([rewards, rewards**2]), by_client)
+        change = ((new - old) ** 2).reshape(len(clusters), -1)
+        mse = change.mean(1) if self.mse_over == "touched" else change.sum(1) / [c.P.size for c in clusters]
         if self.mse_average:
-            new = float((1 - alpha.mean()) * cluster.mse + alpha.mean() * new)
-        wanted = self.visits_wanted(cluster.attempts, cluster.by_pairs)
-        calm = cluster.calm + 1 if new < self.eps else 0
-        ripe = cluster.ripe + _how_many(visits == wanted)
-        return {"gamma": gamma, "gamma2": gamma2, "mse": new, "calm": calm, "ripe": ripe}
+            step = alpha.reshape(len(clusters), -1).mean(1)
+            mse = (1 - step) * [c.mse for c in clusters] + step * mse
+        met = []
+        for c, n, gamma, gamma2, m in zip(clusters, visits, gammas, gammas2, mse.tolist(), strict=True):
+            ripe = c.ripe + _how_many(n == self.visits_wanted(c.attempts, by_pairs))
+            met.append({"gamma": gamma, "gamma2": gamma2, "mse": m, "calm": c.calm + 1 if m < self.eps else 0, "ripe": ripe})
+        return met
 
-    def _steps(self, visits: Ids, n_members: int) -> Floats:
+    def _steps(self, visits: Ids, sizes: Ids) -> Floats:
+        """How far running means move; visits [C, n, n] or [C, n] of clusters of `sizes` [C]."""
         if self.step == "1/n":
             return 1 / visits
-        return np.full(visits.shape, self.alpha if self.step == "constant" else min(1.0, len(visits) / n_members))
+        step = np.minimum(1.0, visits.shape[1] / sizes) if self.step == "cohort" else np.full(len(sizes), self.alpha)
+        return np.broadcast_to(step.reshape(-1, *[1] * (visits.ndim - 1)), visits.shape)
 
     def visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
         """How often half of the pairs, or clients, must have been seen for the next attempt."""

@@ -119,11 +119,18 @@ class FedGWCState:
     verdicts: tuple[Verdict, ...] = ()  # of the windows that ended with the last round
 
 
+def changed(c: Cluster, new: dict[str, Any]) -> Cluster:
+    """`replace`, but fields that stay are not set one by one: every cluster changes in every round."""
+    cluster = object.__new__(Cluster)
+    vars(cluster).update(vars(c) | new)
+    return cluster
+
+
 def labels_of(state: FedGWCState) -> Ids:
     """[N]: the place in `clusters` of each client's own."""
+    members = [c.members for c in state.clusters]
     labels = np.empty(len(state.sampled), np.int64)
-    for i, c in enumerate(state.clusters):
-        labels[c.members] = i
+    labels[np.concatenate(members)] = np.repeat(np.arange(len(members)), [len(m) for m in members])
     return labels
 
 

@@ -15,7 +15,7 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample
+from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample, stacked
 from fedgwc.errors import InputError
 
 
@@ -60,22 +60,21 @@ class FeSEM:
         centres = state.centres
         nearest: Ids | None
         if len(centres) == self.k:
-            nearest = e_step(updates.parameters, torch.stack([c.theta for c in centres])[:, : updates.n_params])
+            nearest = e_step(updates.parameters, stacked([c.theta for c in centres])[:, : updates.n_params])
         else:
             nearest, centres = first_groups(updates.parameters, self.k), centres * self.k
         if nearest is None:  # too few answers to tell k groups apart: one more round with the common model
             return FeSEMState((self.aggregator.step(centres[0], updates),), state.labels)
         # M-step; a centre without clients stays where it is.
-        groups = [updates.rows(np.flatnonzero(nearest == j)) for j in range(self.k)]
         labels = state.labels.copy()
         labels[updates.clients] = nearest
-        return FeSEMState(tuple(self.aggregator.step(c, g) for c, g in zip(centres, groups, strict=True)), labels)
+        return FeSEMState(tuple(self.aggregator.steps(centres, updates, nearest)), labels)
 
     def clustering(self, state: FeSEMState) -> Clustering:
         """A client whose centre is not known yet is served by the one that most of the others belong to."""
         members = np.bincount(state.labels[state.labels >= 0], minlength=1)
         labels = np.where(state.labels < 0, members.argmax(), state.labels)
-        return Clustering(torch.stack([c.theta for c in state.centres]), labels)
+        return Clustering(stacked([c.theta for c in state.centres]), labels)
 
 
 def e_step(points: Tensor, centres: Tensor) -> Ids:
@@ -108,7 +107,7 @@ def _starts(state: FeSEMState, cohort: Ids) -> tuple[Tensor, Ids]:
 
     A client that is new starts in the middle, so that its own training and not a draw decides where it belongs.
     """
-    models = torch.stack([c.theta for c in state.centres])
+    models = stacked([c.theta for c in state.centres])
     which = state.labels[cohort]
     if (which >= 0).all():
         return models, which

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample
+from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample, stacked
 from fedgwc.errors import InputError
 
 
@@ -48,7 +47,7 @@ class IFCA:
     def round(self, state: IFCAState, engine: Engine, rng: Rng) -> IFCAState:
         n_clients = len(state.labels)
         cohort = sample(np.arange(n_clients), cohort_size(n_clients, self.rate), rng.generator(0))
-        models = torch.stack([s.theta for s in state.servers])
+        models = stacked([s.theta for s in state.servers])
         cohort, choice = best_models(cohort, models, engine)
         if not len(cohort):
             return state
@@ -58,15 +57,13 @@ class IFCA:
         answered = np.isin(cohort, updates.clients)
         labels = state.labels.copy()
         labels[cohort[answered]] = choice[answered]
-        groups = [updates.of(cohort[choice == j]) for j in range(self.k)]
-        servers = tuple(self.aggregator.step(s, group) for s, group in zip(state.servers, groups, strict=True))
-        return IFCAState(servers, labels)
+        return IFCAState(tuple(self.aggregator.steps(state.servers, updates, labels[updates.clients])), labels)
 
     def clustering(self, state: IFCAState) -> Clustering:
         """A client that never took part is served by the model that most of the others chose."""
         chosen = np.bincount(state.labels[state.labels >= 0], minlength=self.k)
         labels = np.where(state.labels < 0, chosen.argmax(), state.labels)
-        return Clustering(torch.stack([s.theta for s in state.servers]), labels)
+        return Clustering(stacked([s.theta for s in state.servers]), labels)
 
 
 def best_models(cohort: Ids, models: Tensor, engine: Engine) -> tuple[Ids, Ids]:
