@@ -276,6 +276,11 @@ def test_algorithms_that_compare_updates_are_refused(name: str, small, tmp_path)
         FedGWCStrategy(ALGORITHMS[name], options=Options(private_losses=True))
 
 
+@pytest.mark.parametrize("name", ["alone", "fedavg", "ifca"])
+def test_who_never_looks_at_losses_needs_no_exchange(name: str) -> None:
+    assert privacy_of(ALGORITHMS[name]) is None
+
+
 def test_statistics_of_random_draws_are_refused() -> None:
     with pytest.raises(InputError, match="set loss_samples to 0"):
         privacy_of(replace(ALGORITHMS["fedgwc"], loss_samples=100))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class Alone:
         models = list(state.models)
         for k, trained in zip(updates.clients.tolist(), updates.models.unbind(), strict=True):
             models[k] = trained.clone()  # a view would keep the whole cohort's models alive
-        return replace(state, models=tuple(models))
+        return AloneState(tuple(models))
 
     def clustering(self, state: AloneState) -> Clustering:
         return Clustering(torch.stack(state.models), np.arange(len(state.models)))

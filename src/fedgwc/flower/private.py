@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from fedgwc.algorithms.alone import Alone
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.ifca import IFCA
@@ -71,13 +72,13 @@ class Told:
 
 def privacy_of(algorithm: Any, note: Path | None = None) -> PrivateLosses | None:
     """How this algorithm's losses can stay private; None: it needs none. Others are refused."""
-    if isinstance(algorithm, FedAvg | IFCA):  # IFCA's clients say which model fits best, not how well
+    if isinstance(algorithm, Alone | FedAvg | IFCA):  # IFCA's clients say which model fits best, not how well
         return None
     name = type(algorithm).__name__
     if not isinstance(algorithm, FedGWC):
         raise InputError(
             f"private-losses does not go with {name}, which compares the clients' own updates one by one; "
-            "use fedgwc, fedavg, fedavgm, fairavg, fedprox or ifca, or leave private-losses out"
+            "use fedgwc, fedavg, fedavgm, fairavg, fedprox, ifca or alone, or leave private-losses out"
         )
     if algorithm.loss_samples:
         raise InputError("private-losses does not go with loss_samples, statistics of random draws; set loss_samples to 0")
