@@ -187,7 +187,7 @@ def test_no_message_tells_a_loss(blob_job, world, monkeypatch) -> None:
     means = np.concatenate([m.content["means"]["model-0"].numpy() for m in told if "means" in m.content])
     assert len(means) == 3 * 2  # nodes, words
     for masked in (words, means):
-        assert (masked > 2**50).mean() > 0.9  # an open count of 2^-10 would be far below
+        assert (masked > 2**50).mean() > 0.5  # open, all would be far below; masked, one in 16,384 is
 
 
 def test_fedavg_and_ifca_need_no_losses(small, world) -> None:
