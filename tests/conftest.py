@@ -11,8 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from fedgwc.experiment import Experiment, experiment
+
+# The same examples for everybody, so that a test fails where something was changed. HYPOTHESIS_PROFILE=explore draws others.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 SMALL: dict[str, Any] = {
     "rounds": 8,
