@@ -63,7 +63,7 @@ def _legend(axes: Axes) -> None:
 
 
 def clouds(traces: dict[str, Trace], rounds: int = 2700) -> Figure:
-    """Clients along the line of the best cut after so many rounds; the cut itself stands between the two sides."""
+    """Clients after so many rounds, along the line in which the best groups differ most."""
     figure, panels = plt.subplots(1, len(traces), figsize=(2.9 * len(traces), 2.9), layout="constrained", squeeze=False)
     for axes, (name, trace) in zip(panels[0], traces.items(), strict=True):
         _cloud(axes, name, trace, rounds)
@@ -77,17 +77,15 @@ def _cloud(axes: Axes, name: str, trace: Trace, rounds: int) -> None:
     replay(cut_short, never, watch=lambda _, state: last.__setitem__(slice(None), [state]))
     distances = last[0].clusters[0].distances
     assert distances is not None
-    points = coordinates(distances, never.directions)
-    cut = best_cut(points, never.min_size)
+    points = coordinates(distances, never.directions_of(trace.n_clients))
+    cut = best_cut(points, never.min_size, never.n_max)
     assert cut is not None
     seen = seen_across(points, cut)
     truth = np.zeros(trace.n_clients, np.int64) if trace.truth is None else trace.truth
     for group in np.unique(truth):
         at = truth == group
         axes.plot(*seen[at].T, MARKERS[group], color=LIGHT[group], ms=4, alpha=0.8)
-    one, other = sorted((seen[cut.labels == y, 0] for y in (0, 1)), key=np.mean)
-    axes.axvline((one.max() + other.min()) / 2, color=NEUTRAL, lw=0.8, ls="--")
-    axes.set(title=f"{name}\nDavies-Bouldin {cut.score:.2f}", xticks=[], yticks=[])
+    axes.set(title=f"{name}\ngain {cut.gain:.0f}", xticks=[], yticks=[])
     axes.title.set_fontsize(8)
 
 

@@ -6,20 +6,26 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import ortho_group
+from scipy.stats import multivariate_normal, ortho_group
+from sklearn.mixture import GaussianMixture
 
-from fedgwc import cuts
-from fedgwc.cuts import ENOUGH, best_by_chance, best_cut, seen_across
+from fedgwc.cuts import NARROWEST, best_cut, seen_across
+from fedgwc.metrics import adjusted_rand_index
 from fedgwc.perception import perception_distances
 from fedgwc.spectral import coordinates, davies_bouldin
 
 
-def clearer_than_chance(score, shape, min_size, draws):
-    return score < best_by_chance(shape, min_size, draws, enough=score)
-
-
 def whitened(x):
     return np.linalg.svd(x - x.mean(0), full_matrices=False)[0] * np.sqrt(len(x))
+
+
+def cloud(seed, centres, sizes, long=20.0):
+    """Groups of normal points around centres on one axis of three, turned; along another axis everybody differs far more."""
+    rng = np.random.default_rng(seed)
+    truth = np.repeat(np.arange(len(sizes)), sizes)
+    x = rng.standard_normal((len(truth), 3)) * [long, 1, 1]
+    x[:, 1] += np.asarray(centres)[truth]
+    return whitened(x @ ortho_group.rvs(3, random_state=seed)), truth
 
 
 def test_a_line_by_hand():
@@ -28,87 +34,102 @@ def test_a_line_by_hand():
     assert cut.labels.tolist() == [0, 0, 1, 1]
     assert cut.score == pytest.approx(0.25)
     assert cut.line.tolist() == [1.0]
+    assert best_cut(np.array([[1.25], [0.75], [-0.75], [-1.25]]), min_size=2).line.tolist() == [-1.0]
+
+
+def test_the_gain_of_two_places_by_hand():
+    """One normal of variance 1, or halves that have the least variance there is; two numbers more, and nobody in doubt."""
+    cut = best_cut(np.repeat([-1.0, 1.0], 10)[:, None], 5)
+    better = np.log(1 / 2) - np.log(NARROWEST) / 2 + 1 / 2  # of every point's log-likelihood
+    assert cut.gain == pytest.approx(2 * 20 * better - 2 * np.log(20), rel=1e-3)
+
+
+@pytest.mark.parametrize("sizes", [[50, 50], [85, 15]])
+def test_the_gain_is_that_of_scikit_learns_mixture(sizes):
+    """Two normals of one covariance by their EM, and the criterion from its definition."""
+    points, truth = cloud(4, [0.0, 6.0], sizes)
+    theirs = GaussianMixture(2, covariance_type="tied", n_init=20, random_state=0, tol=1e-9, max_iter=1000).fit(points)
+    one = multivariate_normal(points.mean(0), np.cov(points.T, bias=True)).logpdf(points).sum()
+    member = theirs.predict_proba(points)
+    entropy = -(member * np.log(np.maximum(member, 1e-300))).sum()
+    cut = best_cut(points, 5)
+    fewer = 2 * (theirs.score(points) * 100 - one) - 4 * np.log(100) - 2 * entropy
+    assert cut.gain >= fewer - 0.1  # fewer axes may do
+    assert adjusted_rand_index(truth, cut.labels) > 0.9
 
 
 def test_the_score_is_davies_bouldin_on_the_line():
-    points = whitened(np.random.default_rng(0).standard_normal((40, 3)) + 3 * np.repeat([0, 1], 20)[:, None])
+    points, _ = cloud(0, [0.0, 5.0], [20, 20])
     cut = best_cut(points, 5)
     assert cut.score == pytest.approx(davies_bouldin(points @ cut.line[:, None], cut.labels))
+    assert (points @ cut.line)[cut.labels == 1].min() > (points @ cut.line)[cut.labels == 0].max()
 
 
-@pytest.mark.parametrize("min_size", [1, 4, 15])
-def test_the_best_of_a_loop_over_lines_and_sizes(monkeypatch, min_size):
-    """Wherever the cloud lies, and however many lines are looked at together."""
-    monkeypatch.setattr(cuts, "AT_ONCE", 100)
-    points = np.array([5.0, -3.0]) + whitened(np.random.default_rng(0).standard_normal((30, 2)))
-
-    def squares(group):
-        return ((group - group.mean()) ** 2).sum()
-
-    def on(line):
-        x = np.sort(points @ line)
-        n = min(range(min_size, 31 - min_size), key=lambda n: squares(x[:n]) + squares(x[n:]))
-        return davies_bouldin(x[:, None], (np.arange(30) >= n).astype(int)), x[n - 1]
-
-    cut = best_cut(points, min_size)
-    score, last, line = min((*on(line), tuple(line)) for line in cuts._lines(2))
-    assert cut.score == pytest.approx(score)
-    assert cut.line.tolist() == list(line)
-    lower = points @ np.array(line) <= last + 1e-9
-    assert set(cut.labels[lower]).isdisjoint(cut.labels[~lower])
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_are_found_across_a_longer_axis_that_has_none(seed):
+    """Two groups 5 deviations apart along the short axis of a cloud that is twenty times as long the other way."""
+    points, truth = cloud(seed, [0.0, 5.0], [60, 40])
+    cut = best_cut(points, 5)
+    assert (cut.labels != truth).sum() <= 2
+    assert cut.gain > 15
 
 
-def test_groups_are_found_across_a_longer_axis_that_has_none():
-    """Two groups 4 deviations apart along the short axis of a cloud that is five times as long the other way."""
+def test_the_middle_one_of_three_is_not_cut_through():
+    points, truth = cloud(0, [0.0, 7.0, 14.0], [30, 40, 30])
+    cut = best_cut(points, 5, 3)
+    labels = cut.labels
+    assert cut.gain > 15
+    mixed = [len(np.unique(labels[truth == group])) > 1 for group in range(3)]
+    assert mixed == [False] * 3
+
+
+def test_axes_and_units_do_not_matter():
+    points, _ = cloud(1, [0.0, 5.0], [60, 40])
+    found, again = best_cut(points, 5), best_cut(points @ np.diag([1, 100, 0.01]) + 7, 5)
+    assert again.gain == pytest.approx(found.gain, abs=0.1)
+    assert again.labels.tolist() == found.labels.tolist()
+
+
+@pytest.mark.parametrize("tails", ["normal", "heavy", "none"])
+def test_one_cloud_is_one_group(tails):
+    rng = np.random.default_rng(3)
+    draw = {"normal": rng.standard_normal, "heavy": lambda shape: rng.standard_t(5, shape), "none": lambda s: rng.uniform(size=s)}
+    gains = [best_cut(whitened(draw[tails]((100, 5))), 5).gain for _ in range(20)]
+    assert max(gains) < 15
+    assert np.median(gains) < 0
+
+
+def test_a_few_outliers_are_no_group():
+    """They are put aside, and go to the nearer group in the end."""
+    points, truth = cloud(2, [0.0, 6.0], [50, 50], long=1.0)
+    points[:2] *= 30
+    found = best_cut(points, 5)
+    assert np.bincount(found.labels).min() >= 5
+    assert adjusted_rand_index(truth[2:], found.labels[2:]) > 0.9
+
+
+def test_what_is_left_of_a_few_points_is_no_group():
     rng = np.random.default_rng(0)
-    truth = np.repeat([0, 1], [60, 40])
-    x = np.stack([20 * rng.standard_normal(100), rng.standard_normal(100) + 4 * truth, rng.standard_normal(100)], 1)
-    cut = best_cut(whitened(x @ ortho_group.rvs(3, random_state=1)), 5)
-    assert (cut.labels != truth).sum() <= 3
-    assert clearer_than_chance(cut.score, (100, 3), 5, draws=99)
-
-
-def test_normal_clouds_are_rarely_clearer_than_chance():
-    """One in a hundred of them, by definition."""
-    rng = np.random.default_rng(10_000)
-    clouds = [whitened(rng.standard_normal((60, 3))) for _ in range(40)]
-    assert sum(clearer_than_chance(best_cut(c, 5).score, c.shape, 5, draws=99) for c in clouds) <= 1
-
-
-def test_the_search_ends_at_the_first_cloud_that_is_clear_enough():
-    scores = [best_by_chance((30, 2), 5, n, 0.0) for n in range(1, 9)]  # the best of more and more clouds
-    assert scores == sorted(scores, reverse=True)
-    assert best_by_chance((30, 2), 5, 8, enough=scores[0]) == scores[0] > scores[-1]
-    assert best_by_chance((30, 2), 5, 0, enough=0.0) == np.inf
-
-
-def test_more_draws_are_stricter():
-    shape = (30, 2)
-    scores = np.linspace(0.1, 0.6, 26)
-    few, many = ([clearer_than_chance(s, shape, 5, n) for s in scores] for n in (10, 40))
-    assert few[0]
-    assert many[0]
-    assert all(f or not m for f, m in zip(few, many, strict=True))
-
-
-def test_many_clients_are_compared_with_enough():
-    assert clearer_than_chance(0.3, (10**6, 2), 5, 5) == clearer_than_chance(0.3, (ENOUGH, 2), 5, 5)
+    found = [best_cut(whitened(rng.standard_normal((20, 2))), 5) for _ in range(60)]
+    assert max(cut.gain for cut in found if cut) < 15
 
 
 @given(st.integers(0, 10**6))
 def test_a_cut_does_not_depend_on_the_order_of_clients(seed):
     rng = np.random.default_rng(seed)
-    points = whitened(rng.standard_normal((12, 2)))
+    points, _ = cloud(seed % 1000, [0.0, 6.0], [7, 5], long=1.0)
     order = rng.permutation(12)
     a, b = best_cut(points, 3), best_cut(points[order], 3)
-    assert a.score == pytest.approx(b.score)
-    assert (a.labels[order] == b.labels).all() or (a.labels[order] != b.labels).all()
-    assert np.bincount(a.labels).min() >= 3
-    assert a.labels[0] == b.labels[0] == 0
+    assert (a is None) == (b is None)
+    if a and b:
+        assert a.gain == pytest.approx(b.gain, abs=0.1)
+        assert (a.labels[order] == b.labels).all() or (a.labels[order] != b.labels).all()
+        assert np.bincount(a.labels).min() >= 3
+        assert a.labels[0] == b.labels[0] == 0
 
 
 def test_a_plane_shows_the_cut_from_the_side():
-    points = whitened(np.random.default_rng(0).standard_normal((40, 3)) + 3 * np.repeat([0, 1], 20)[:, None])
+    points, _ = cloud(0, [0.0, 5.0], [20, 20])
     cut = best_cut(points, 5)
     seen = seen_across(points, cut)
     np.testing.assert_allclose(seen[:, 0], points @ cut.line)
@@ -118,7 +139,6 @@ def test_a_plane_shows_the_cut_from_the_side():
 
 def test_nothing_to_cut():
     assert best_cut(np.zeros((10, 0)), 2) is None
-    assert best_cut(np.zeros((10, 1)), 2) is None
     assert best_cut(np.arange(3.0)[:, None], 2) is None
 
 

@@ -10,6 +10,7 @@ import torch
 
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster
+from fedgwc.algorithms.learning import learnt
 from fedgwc.core import Rng, Updates
 from fedgwc.readings import first_losses, gaussian_rewards, loss_variances, rewards_around
 
@@ -27,17 +28,17 @@ def test_rewards_that_clients_computed_give_the_same_interactions(normalise: boo
     """A reward that did not arrive leaves its client out, and two are too few to learn from."""
     algorithm = FedGWC(normalise=normalise)
 
-    def learnt(updates: Updates) -> Cluster:
-        return algorithm.learn(algorithm.init(torch.zeros(1), 5).clusters, updates, np.zeros(len(updates), int), Rng(0, 1))[0]
+    def after_round(updates: Updates) -> Cluster:
+        return learnt(algorithm, algorithm.init(torch.zeros(1), 5).clusters, updates, np.zeros(len(updates), int), Rng(0, 1))[0]
 
     clients, losses = np.array([0, 1, 3, 4]), torch.tensor([[1.0], [2.0], [4.0], [8.0]])
     told = Updates(clients, torch.zeros(4, 1), losses, torch.ones(4))
     kept = replace(told, losses=torch.empty(4, 0), rewards=torch.from_numpy(gaussian_rewards(losses.numpy())))
-    np.testing.assert_array_equal(learnt(told).P, learnt(kept).P)
+    np.testing.assert_array_equal(after_round(told).P, after_round(kept).P)
     for lost, visited in (([2], [0, 1, 4]), ([1, 2], [])):
         rewards = kept.rewards.clone()
         rewards[lost] = torch.nan
-        after = learnt(replace(kept, rewards=rewards))
+        after = after_round(replace(kept, rewards=rewards))
         assert np.flatnonzero(after.visits.diagonal()).tolist() == visited
 
 
@@ -45,19 +46,19 @@ def test_readings_of_the_cohort_are_heard_as_its_losses_would_be() -> None:
     """Where they are known; they follow their rows."""
     algorithm = FedGWC()
 
-    def learnt(updates: Updates) -> Cluster:
-        return algorithm.learn(algorithm.init(torch.zeros(1), 5).clusters, updates, np.zeros(len(updates), int), Rng(0, 1))[0]
+    def after_round(updates: Updates) -> Cluster:
+        return learnt(algorithm, algorithm.init(torch.zeros(1), 5).clusters, updates, np.zeros(len(updates), int), Rng(0, 1))[0]
 
     clients, losses = np.array([0, 1, 3, 4]), torch.tensor([[4.0, 1.0], [8.0, 2.5], [9.0, 3.0], [3.0, 0.5]]).double()
     told = Updates(clients, torch.zeros(4, 1), losses, torch.ones(4))
     seen = torch.tensor([*loss_variances(losses.numpy()), *first_losses(losses.numpy())]).double()
     rewards = torch.from_numpy(gaussian_rewards(losses.numpy()))
     kept = replace(told, losses=torch.empty(4, 0), rewards=rewards, readings=seen.repeat(4, 1))
-    open_, private = learnt(told), learnt(kept)
+    open_, private = after_round(told), after_round(kept)
     for name in ("between", "within", "first", "second", "heard", "apart", "adrift"):
         assert getattr(private, name) == pytest.approx(getattr(open_, name))
         assert getattr(open_, name)
     for unknown in (None, torch.full((4, 4), torch.nan)):
-        assert learnt(replace(kept, readings=unknown)).heard == 0
+        assert after_round(replace(kept, readings=unknown)).heard == 0
     numbered = replace(kept, readings=torch.arange(16.0).reshape(4, 4))
     assert numbered.of(np.array([1, 4])).readings[:, 0].tolist() == [4.0, 12.0]

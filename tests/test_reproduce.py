@@ -211,13 +211,16 @@ def test_runs_with_other_settings_are_never_mixed_and_said() -> None:
 
 
 def test_what_older_runs_did_without_a_setting_depends_on_their_rule() -> None:
-    windows, visits = outcome(FEDGWC, 0), outcome(FEDGWC, 0, change={"when": "visits"})
-    for older in (windows, visits):
-        del older.experiment["algorithm"]["margin"]
+    """Those that compared cuts with chance did without a margin at first; to other rules neither means anything."""
+    windows, mse = outcome(FEDGWC, 0, change={"draws": 99}), outcome(FEDGWC, 0, "fedgwc-paper", change={"draws": 99})
+    for older in (windows, mse):
+        del older.experiment["algorithm"]["gain"]
     [line] = lines_of(ONLY, [windows], needs)
-    assert changes(line) == ["algorithm.margin=0.0 (today 0.5)"]
-    [line] = lines_of(ONLY, [visits], needs)
-    assert changes(line) == ['algorithm.when="visits" (today "windows")']
+    then = ["algorithm.margin=0.0 (today not set)", "algorithm.draws=99 (today not set)", "algorithm.gain=not set (today 15.0)"]
+    assert sorted(changes(line)) == sorted(then)
+    assert line.method == "fedgwc beta=0.5 (margin=0.0, draws=99)"
+    [line] = lines_of(ONLY, [mse], needs)
+    assert changes(line) == []
 
 
 def test_a_figure_has_its_own_pictures(tmp_path) -> None:

@@ -77,7 +77,7 @@ def test_resuming_changes_nothing(name: str, small, tmp_path) -> None:
 
 def test_verdicts_are_recorded_once_each_however_often_a_run_is_resumed(small, tmp_path) -> None:
     """With everybody there, windows are three rounds long: the run stops where one ends, and within one."""
-    job = small("fedgwc", rounds=12, algorithm={"rate": 1.0, "contrast": -1.0, "agreement": -1.0, "draws": 0})
+    job = small("fedgwc", rounds=12, algorithm={"rate": 1.0, "contrast": -1.0, "agreement": -1.0, "gain": -1e9})
     assert run(job, tmp_path / "whole").last["clusters"] > 1
     run(job, tmp_path / "parts", progress=StopAfter(3))
     for stop in (6, 8):
@@ -97,9 +97,13 @@ def test_verdicts_are_recorded_once_each_however_often_a_run_is_resumed(small, t
 def test_a_run_of_an_earlier_version_is_not_gone_on_with_by_another_rule(small, tmp_path) -> None:
     run(small("fedgwc", rounds=6), tmp_path, progress=StopAfter(3))
     config = json.loads((tmp_path / "config.json").read_text())
-    del config["experiment"]["algorithm"]["margin"]
+    del config["experiment"]["algorithm"]["gain"]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match=r"did not have algorithm\.margin"):
+    with pytest.raises(InputError, match=r"did not have algorithm\.gain"):
+        run(None, tmp_path, resume=True)
+    config["experiment"]["algorithm"]["margin"] = 0.5
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"another version.*no setting 'margin'.*start anew"):
         run(None, tmp_path, resume=True)
 
 

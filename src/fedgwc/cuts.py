@@ -1,54 +1,96 @@
-"""Where a cloud of clients falls into two, the line along which two groups stand out most, and what chance would show.
+"""Where a cloud of clients falls into two: the line along which groups describe it best, cut where they are farthest apart.
 
-Clients may well differ most by something that has no groups. Along most lines a cut then goes through a continuum; where
-there are groups, some line shows them apart. Davies-Bouldin measures this on a line: the mean distances to the two groups'
-centres, added, over the distance between them. The halves of a normal distribution score 0.61, two groups far apart near 0.
+Clients may well differ most by something that has no groups, and groups then show along another line. So the whole cloud is
+described by normals that share one covariance, which may be long wherever it likes, with their centres on one line. In units
+in which the cloud is round, everything square to that line is one normal, with groups or without, and the search is for the
+line along which clients look least like one normal and most like two, three or more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgwc.core import Floats, Ids
+from fedgwc.spectral import davies_bouldin
 
-LINES = 500  # tried per axis beyond the first
-ENOUGH = 200  # by chance a larger cloud divides worse, so for more clients this many stand in, to be on the safe side
-AT_ONCE = 2**16  # numbers sorted at once: few enough for the cache, and for memory that need not be asked for again
+LINES = 12  # that EM starts from, beside the axes
+TWO_AT = 0.1, 0.3, 0.5, 0.7, 0.9  # shares of the clients after which they are cut in two; more groups begin equally large
+FEW_STEPS, STEPS = 5, 100  # of EM: from every start, and from the few that are best by then
+BEST = 3
+ENOUGH = 2000  # clients that tell which these are
+NARROWEST = 1e-6  # a group's variance, where that of the cloud is 1
+MOST_ASIDE = 0.1  # of the clients: what is left of a few is soon in groups by chance
 
 
 @dataclass(frozen=True)
 class Cut:
     labels: Ids  # [K] 0 and 1, 0 for the first client
-    score: float  # Davies-Bouldin of the two groups on the line; lower is clearer
-    line: Floats  # [m] the line's direction
+    score: float  # Davies-Bouldin of the two sides on the line; lower is clearer
+    line: Floats  # [m] the line's direction, from 0 to 1
+    gain: float  # how much better every group beyond the first describes the cloud, on the scale of BIC
 
 
-def best_cut(points: Floats, min_size: int) -> Cut | None:
-    """The clearest division of points [K, m] by a line, each side with at least `min_size`; m axes of variance 1.
+@dataclass(frozen=True)
+class Groups:
+    """R descriptions of one round cloud [K, m] by k groups, each along a line of its own."""
 
-    A line is cut where 2-means would cut it. None: too few points, or all of them in one place.
+    line: Floats  # [R, m]
+    share: Floats  # [R, k]
+    centre: Floats  # [R, k] on the line
+    variance: Floats  # [R] of all of them along the line
 
-    >>> best_cut(np.array([[-1.0], [-1.1], [1.0], [1.1]]), 2).labels.tolist()
-    [0, 0, 1, 1]
+    def rows(self, at: list[int]) -> Groups:
+        return Groups(self.line[at], self.share[at], self.centre[at], self.variance[at])
+
+    def told(self, points: Floats) -> tuple[Floats, Floats]:
+        """([R] log-likelihoods beyond that of one group, [R, k, K] how likely each point is in each group)."""
+        x = (self.line @ points.T)[:, None]
+        log = np.log(self.share)[:, :, None] - (x - self.centre[:, :, None]) ** 2 / (2 * self.variance[:, None, None])
+        most = log.max(1, keepdims=True)
+        odds = np.exp(log - most)
+        total = odds.sum(1, keepdims=True)
+        likelihood = (most + np.log(total) + x**2 / 2).sum((1, 2)) - points.shape[0] * np.log(self.variance) / 2
+        return likelihood, odds / total
+
+    def ahead(self, points: Floats) -> NDArray[np.bool_]:
+        """Who is in a group beyond the widest gap, by the first description."""
+        order = self.centre[0].argsort()
+        gap = int(np.diff(self.centre[0][order]).argmax())
+        return np.isin(self.told(points)[1][0].argmax(0), order[gap + 1 :])
+
+
+def best_cut(points: Floats, min_size: int, n_max: int = 2) -> Cut | None:
+    """The best division of points [K, m], axes of variance 1, in two sides of at least `min_size`; None where there is none.
+
+    The sides may consist of several groups, up to `n_max` together. Fewer points than `min_size` are none: they are put
+    aside, the others are looked at again, and in the end they go where they fit best. Where these would be too many, the
+    next best division counts.
+
+    >>> best_cut(np.array([[-1.0], [-1.1], [-0.9], [1.0], [1.1], [0.9]]), 2).labels.tolist()
+    [0, 0, 0, 1, 1, 1]
     """
-    K, m = points.shape
-    if m == 0 or 2 * min_size > K:
-        return None
-    lines = _lines(m)
-    centred = points - points.mean(0)
-    at_once = max(1, AT_ONCE // K)
-    found = [_cuts(lines[i : i + at_once] @ centred.T, min_size) for i in range(0, len(lines), at_once)]
-    scores, sizes = (np.concatenate(a) for a in zip(*found, strict=True))
-    best = int(scores.argmin())
-    if not np.isfinite(scores[best]):
-        return None
-    order = np.argsort(points @ lines[best], kind="stable")
-    labels = np.zeros(K, np.int64)
-    labels[order[sizes[best] :]] = 1
-    return Cut(labels ^ labels[0], float(scores[best]), lines[best])
+    there = np.arange(len(points))
+    least = max(2 * min_size, (1 - MOST_ASIDE) * len(points))
+    while points.shape[1] and len(there) >= least:
+        middle, units = _round(points[there])
+        cloud = (points - middle) @ units
+        for groups, gain in sorted(_described(cloud[there], n_max), key=lambda each: -each[1]):
+            m = groups.line.shape[1]
+            ahead = groups.ahead(cloud[:, :m])
+            n = int(ahead[there].sum())
+            if min(n, len(there) - n) >= min_size:
+                return _cut(points, ahead, units[:, :m] @ groups.line[0], gain)
+            few = ahead[there] if 2 * n <= len(there) else ~ahead[there]
+            if few.any() and (~few).sum() >= least:
+                there = there[~few]
+                break
+        else:
+            return None
+    return None
 
 
 def seen_across(points: Floats, cut: Cut) -> Floats:
@@ -58,55 +100,73 @@ def seen_across(points: Floats, cut: Cut) -> Floats:
     return np.stack([points @ cut.line, points @ square[0] if len(square) else np.zeros(len(points))], 1)
 
 
-def best_by_chance(shape: tuple[int, ...], min_size: int, draws: int, enough: float) -> float:
-    """The best score of `draws` clouds of normal points of this shape [K, m], which have no groups; `enough` ends the search.
+def _round(points: Floats) -> tuple[Floats, Floats]:
+    """(middle [m], units [m, m]) that make points [K, m] a round cloud of variance 1; the first axes stay among themselves."""
+    covariance = np.cov(points.T, bias=True).reshape(points.shape[1], -1)
+    root = np.linalg.cholesky(covariance + NARROWEST * np.eye(len(covariance)))
+    return points.mean(0), np.linalg.inv(root).T
 
-    A cut is clearer than chance if its score, given for `enough`, is below what comes back. No clouds: infinite.
+
+def _described(cloud: Floats, n_max: int) -> Iterator[tuple[Groups, float]]:
+    """The best 2 to n_max groups in the first axis of a round cloud [K, m], in the first two and so on, and what each gains.
+
+    That is by how much BIC improves on one group, less twice the entropy of who is where (the integrated completed
+    likelihood of Biernacki, Celeux and Govaert, 2000), for every group beyond the first: groups must be worth their numbers,
+    and tell clients apart. Gains can be compared between numbers of axes: one that says nothing costs what its number costs.
     """
-    K, m = shape
-    best = np.inf
-    for draw in range(draws):
-        best = min(best, _score_by_chance(min(K, ENOUGH), m, min_size, draw))
-        if best <= enough:
+    K = len(cloud)
+    best = -np.inf
+    for k in range(2, min(n_max, K) + 1):
+        fewer = best
+        known = np.empty((0, k, K))  # what fewer axes told is where the search in more of them begins
+        for m in range(1, cloud.shape[1] + 1):
+            groups = _best_groups(cloud[:, :m], k, known)
+            (likelihood,), member = groups.told(cloud[:, :m])
+            known = np.concatenate([known, member])
+            entropy = -(member * np.log(np.maximum(member, 1e-300))).sum()
+            numbers = 2 * (k - 1) + m - 1  # shares, centres and the direction of the line
+            gain = float(2 * likelihood - numbers * np.log(K) - 2 * entropy)
+            best = max(best, gain)
+            yield groups, gain / (k - 1)
+        if best == fewer:
             break
-    return best
 
 
-@lru_cache(maxsize=2**16)
-def _score_by_chance(K: int, m: int, min_size: int, draw: int) -> float:
-    x = np.random.default_rng(draw).standard_normal((K, m))
-    axes, _, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
-    cut = best_cut(axes * np.sqrt(K), min_size)
-    return np.inf if cut is None else cut.score
+def _best_groups(cloud: Floats, k: int, known: Floats) -> Groups:
+    """The likeliest that EM finds, from lines and from `known` memberships [R, k, K]."""
+    m, K = cloud.shape[1], min(len(cloud), ENOUGH)
+    some = np.random.default_rng(0).permutation(len(cloud))[:K] if len(cloud) > K else np.arange(K)
+    lines = np.concatenate([np.eye(m), np.random.default_rng(0).standard_normal((LINES if m > 1 else 0, m))])
+    place = (lines @ cloud[some].T).argsort(1, kind="stable").argsort(1, kind="stable") / K  # [L, K] in [0, 1)
+    at = np.array(TWO_AT)[:, None] if k == 2 else np.arange(1, k)[None] / k  # [cuts, k - 1]
+    group = (place[:, None, None] >= at[:, :, None]).sum(2).reshape(-1, 1, K)
+    found, likelihood = _em(cloud[some], np.concatenate([group == np.arange(k)[:, None], known[:, :, some]]), FEW_STEPS)
+    best = np.argsort(-likelihood, kind="stable")[:BEST].tolist()
+    found, likelihood = _em(cloud, found.rows(best).told(cloud)[1], STEPS)
+    return found.rows([int(likelihood.argmax())])
 
 
-@lru_cache
-def _lines(m: int) -> Floats:
-    """Directions [L, m], always the same ones, the axes among them."""
-    drawn = np.random.default_rng(0).standard_normal((LINES * (m - 1), m))
-    return np.concatenate([np.eye(m), drawn / np.linalg.norm(drawn, axis=1, keepdims=True)])
+def _em(cloud: Floats, member: Floats, steps: int) -> tuple[Groups, Floats]:
+    """From memberships [R, k, K]; ends when no likelihood grows any more."""
+    K = len(cloud)
+    before = np.full(len(member), -np.inf)
+    for _ in range(steps):
+        share = np.maximum(member.sum(2) / K, 1e-9)
+        means = member @ cloud / (K * share[:, :, None])  # [R, k, m]
+        between = np.swapaxes(share[:, :, None] * means, 1, 2) @ means  # [R, m, m]
+        line = np.linalg.eigh(between)[1][:, :, -1]  # along which centres differ most
+        centre = np.einsum("rkm,rm->rk", means, line)
+        variance = np.maximum(1 - (share * centre**2).sum(1), NARROWEST)
+        groups = Groups(line, share, centre, variance)
+        likelihood, member = groups.told(cloud)
+        if (likelihood - before).max() < 1e-3:
+            break
+        before = likelihood
+    return groups, likelihood
 
 
-def _cuts(x: Floats, min_size: int) -> tuple[Floats, Ids]:
-    """x [L, K], clients on L lines around 0 -> Davies-Bouldin and size of the lower group [L] where the squares within are least.
-
-    x is sorted in place; what the n lowest add up to, for all n, tells the rest.
-    """
-    L, K = x.shape
-    x.sort(1)
-    sums = np.cumsum(x, 1)
-    line = np.arange(L)
-
-    def below(values: Floats) -> Floats:
-        """How far clients below a value [L] are from it, added up."""
-        n = (x < values[:, None]).sum(1)
-        return np.where(n > 0, n * values - sums[line, n - 1], 0.0)
-
-    n = np.arange(min_size, K - min_size + 1)  # sizes the lower group may have
-    # The squares within are least where those between the means are largest; the two groups' sums differ in sign alone.
-    size = n[(sums[:, n[0] - 1 : n[-1]] / np.sqrt(n * (K - n))).argmin(1)]
-    low, high = sums[line, size - 1] / size, -sums[line, size - 1] / (K - size)
-    apart = high - low
-    # Distances add up to the same on both sides of a mean. Below the upper one lies the whole lower group as well.
-    spread = 2 * below(low) / size + 2 * (below(high) - size * apart) / (K - size)
-    return np.where(apart > 1e-9, spread / np.maximum(apart, 1e-9), np.inf), size
+def _cut(points: Floats, ahead: NDArray[np.bool_], direction: Floats, gain: float) -> Cut:
+    labels = (ahead ^ ahead[0]).astype(np.int64)
+    on_line = points @ direction
+    sign = np.sign(on_line[labels == 1].mean() - on_line[labels == 0].mean())
+    return Cut(labels, davies_bouldin(on_line[:, None], labels), sign * direction / np.linalg.norm(direction), gain)

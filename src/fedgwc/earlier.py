@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-# Where a run has the setting named first, or that value of it, it did so. The first that tells wins.
+# Where a run has the setting named first, it did so.
 ADDED: dict[str, dict[str, Any]] = {
-    "algorithm.when=windows": {"algorithm.margin": 0.0},
+    "algorithm.draws": {"algorithm.margin": 0.0},
     "algorithm.aggregator.weights": {
         "algorithm.aggregator.combine": "mean",
         "algorithm.aggregator.trim": 0.2,
         "algorithm.aggregator.clip": 0.0,
     },
-    "algorithm.when": {
-        "algorithm.sides": True,
-        "algorithm.contrast": 2.0,
-        "algorithm.draws": 99,
-        "algorithm.margin": 0.5,
-        "algorithm.drift": 1.0,
-        "algorithm.agreement": 0.9,
-        "algorithm.directions": 3,
-        "algorithm.pairs_up_to": 4096,
-    },
+    "algorithm.when": {"algorithm.pairs_up_to": 4096},
 }
+# Of no account for FedGWC's other rules, which came before these or live beside them.
+WINDOWS_ONLY = ("sides", "agreement", "directions", "contrast", "gain", "drift", "draws", "margin")
 
 
 def completed(flat: dict[str, Any]) -> dict[str, Any]:
-    """A run's settings by their full names, with those that came after it."""
-    for sign, added in ADDED.items():
-        key, _, value = sign.partition("=")
-        flat = {**added, **flat} if key in flat and value in ("", str(flat[key])) else flat
-    return flat
+    """A run's settings by their full names, with those that came after it and without those that its rule does not ask."""
+    for key, added in ADDED.items():
+        flat = {**added, **flat} if key in flat else flat
+    if flat.get("algorithm.when", "windows") == "windows":
+        return flat
+    return {key: value for key, value in flat.items() if key.removeprefix("algorithm.") not in WINDOWS_ONLY}
+
+
+def judged_otherwise(verdicts: list[dict[str, Any]]) -> bool:
+    """Whether these are of the rule that compared cuts with chance."""
+    return any("chance" in row for row in verdicts)

@@ -115,7 +115,13 @@ def prepared(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> _
 
 def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
     tables = folder.config()["experiment"]
-    saved = experiment(tables)
+    try:
+        saved = experiment(tables)
+    except InputError as error:
+        raise InputError(
+            f"{folder.path} was begun by another version, or its config.json was changed: {error}; finish it with the version "
+            f"that it names, or start anew"
+        ) from None
     if new := sorted(set(flatten(saved.to_json())) - set(flatten(tables))):
         raise InputError(
             f"{folder.path} was begun by an earlier version, which did not have {', '.join(new)}: it cannot go on as it began; "

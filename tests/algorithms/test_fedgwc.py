@@ -18,6 +18,7 @@ from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState
+from fedgwc.algorithms.learning import learnt
 from fedgwc.core import Rng, Updates
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment, load
@@ -162,10 +163,10 @@ def test_mse_by_hand(settings, mse):
     losses = torch.tensor([[1.0], [2.0], [3.0]])
     updates = Updates(np.array([0, 1, 3]), torch.zeros(3, 2), losses, torch.ones(3))
     algorithm = FedGWC(**{"step": "constant", "when": "mse"} | settings)
-    [learnt] = algorithm.learn(leaves(4).clusters, updates, np.zeros(3, int), Rng(0, 1))
-    assert learnt.mse == pytest.approx(mse, rel=1e-3)
-    assert learnt.P[2].tolist() == learnt.P[:, 2].tolist() == [0.0] * 4  # client 2 was not there
-    assert learnt.visits.tolist() == [[1, 1, 0, 1], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 0, 1]]
+    [taught] = learnt(algorithm, leaves(4).clusters, updates, np.zeros(3, int), Rng(0, 1))
+    assert taught.mse == pytest.approx(mse, rel=1e-3)
+    assert taught.P[2].tolist() == taught.P[:, 2].tolist() == [0.0] * 4  # client 2 was not there
+    assert taught.visits.tolist() == [[1, 1, 0, 1], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 0, 1]]
 
 
 def test_mse_trigger_tries_as_soon_as_the_mse_is_below_eps():
@@ -356,7 +357,7 @@ def test_every_preset_runs(name, small):
 # Replays
 
 OWN = {
-    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0, "draws": 0}),
+    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0, "gain": -1e9}),
     "visits": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2}),
     "keep": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "after_split": "keep"}),
     "loss samples": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "loss_samples": 20}),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, changed, copied
+from fedgwc.algorithms.learning import learnt
 from fedgwc.algorithms.stacks import cohorts_alike, count, entries
 from fedgwc.core import Rng, Updates
 
@@ -67,15 +68,15 @@ def test_clusters_learn_together_what_each_learns_alone(name: str, seed: int, si
     alone = copied(divided(algorithm, sizes)).clusters
     for t in range(1, 5):
         updates, own = answers(rng, [c.members for c in together], whole, private)
-        together = tuple(algorithm.learn(together, updates, own, Rng(0, t)))
+        together = tuple(learnt(algorithm, together, updates, own, Rng(0, t)))
         alone = tuple(by_itself(algorithm, c, updates.rows(np.flatnonzero(own == i)), t) for i, c in enumerate(alone))
         for one, other in zip(alone, together, strict=True):
             same(other, one)
 
 
 def by_itself(algorithm: FedGWC, cluster: Cluster, updates: Updates, t: int) -> Cluster:
-    [learnt] = algorithm.learn([cluster], updates, np.zeros(len(updates), int), Rng(0, t))
-    return learnt
+    [taught] = learnt(algorithm, [cluster], updates, np.zeros(len(updates), int), Rng(0, t))
+    return taught
 
 
 def same(other: Cluster, one: Cluster) -> None:

@@ -83,7 +83,7 @@ def test_a_run_of_fedgwc_has_every_section(page, finished) -> None:
 
 
 def test_clients_known_by_themselves_have_no_matrices(finished) -> None:
-    eager = {"when": "windows", "rate": 1.0, "visits": 1, "contrast": -1.0, "agreement": -1.0, "draws": 0, "pairs_up_to": 0}
+    eager = {"when": "windows", "rate": 1.0, "visits": 1, "contrast": -1.0, "agreement": -1.0, "gain": -1e9, "pairs_up_to": 0}
     folder = finished("fedgwc", rounds=25, algorithm=eager)
     page = build([folder])
     assert load(folder).splits
@@ -116,8 +116,17 @@ def test_it_says_why_nothing_was_divided(finished) -> None:
     assert section.lead.endswith("Clusters of fewer than 10 clients are not tried.")
 
 
+def test_reasons_of_an_earlier_rule_are_left_out(finished, tmp_path) -> None:
+    folder = shutil.copytree(finished("fedgwc", rounds=25, algorithm=WINDOWS), tmp_path / "run")
+    rows = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
+    assert load(folder).verdicts
+    earlier = [row | {"reason": "chance", "chance": 0.5} for row in rows]
+    (folder / "verdicts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in earlier))
+    assert load(folder).verdicts == ()
+
+
 def test_it_says_why_a_cluster_was_divided(finished, monkeypatch) -> None:
-    folder = finished("fedgwc", rounds=25, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "draws": 0})
+    folder = finished("fedgwc", rounds=25, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "gain": -1e9})
     run = load(folder)
     divided = [j for j in run.verdicts if j.verdict.divides]
     assert [(j.round, j.verdict.cluster) for j in divided] == [(n.ended, n.id) for n in run.splits]

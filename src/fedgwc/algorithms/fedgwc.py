@@ -9,8 +9,6 @@ setting here; docs/algorithms/fedgwc.md says what each one does and why the defa
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -25,25 +23,24 @@ from fedgwc.algorithms.fedgwc_state import (
     FedGWCState,
     Split,
     Verdict,
-    changed,
     copied,
     labels_of,
     recorded_leaves,
     recorded_splits,
     recorded_tree,
 )
-from fedgwc.algorithms.stacks import Told, cohorts_alike, count, entries, move
+from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.verdicts import Attempt, in_words, judged
 from fedgwc.algorithms.windows import among, cloud, with_window
-from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, sample, stacked
-from fedgwc.cuts import Cut, best_by_chance, best_cut
+from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
+from fedgwc.cuts import Cut, best_cut
 from fedgwc.errors import InputError
-from fedgwc.interactions import Features, Score, affinity, check_once, checked_rewards, fedgw_cluster
-from fedgwc.readings import Readings
+from fedgwc.interactions import Features, Score, affinity, fedgw_cluster
 from fedgwc.settings import plain
 from fedgwc.spectral import Assign
 
 MOST_VISITS = np.iinfo(np.int16).max  # that are counted within a window of many clients
+PER_DIRECTION = 10  # clients there must be for every axis of their cloud that is looked at
 MEETING = 10  # rounds of a client until it has met a given other one, when a tenth of them train
 
 
@@ -54,7 +51,7 @@ class FedGWC:
     rate: float = 0.1  # share of each cluster that trains in a round (at least 3 clients)
     aggregator: Aggregator = field(default_factory=Aggregator)
     beta: float = 0.5  # spread of the RBF kernel
-    n_max: int = 5  # most groups a cluster may split into at once
+    n_max: int = 5  # most groups that are looked for; "windows" divides in two, where these are farthest apart
     min_size: int = 5  # smallest group; 3 / rate keeps the total cohort constant, and then finds no smaller group
     # Rewards
     statistics: Literal["plain", "weighted"] = "plain"  # of the cohort's losses: plain, or by sample counts
@@ -69,10 +66,9 @@ class FedGWC:
     when: Literal["windows", "visits", "mse"] = "windows"
     visits: int = 3  # rounds until the median pair was seen so often; "visits": then 2, 4, 8, ... times that
     agreement: float = 0.9  # adjusted Rand index between the cuts at the ends of two windows
-    directions: int = 3  # leading axes of the clients' cloud in whose span it may be cut
-    contrast: float = 2.0  # how much more clients must differ than a client's own batches
-    draws: int = 99  # clouds without groups, all of which must divide less clearly
-    margin: float = 0.5  # by how much; less is enough once groups no longer grow clearer
+    directions: int = 6  # leading axes of the clients' cloud in whose span, or that of the first few, it is cut in two
+    contrast: float = 1.0  # how much more clients must differ than a client's own batches
+    gain: float = 15.0  # how much better two groups must describe clients than one does, on the scale of BIC
     drift: float = 1.0  # enough without these: how much higher losses are at the first local step than at the second
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
     eps: float = 1e-5  # when the mse of P is below
@@ -101,13 +97,11 @@ class FedGWC:
                 f"when=windows compares plain means over windows: it needs step 1/n, start zero and after_split reset, "
                 f"got {self.step}, {self.start} and {self.after_split}"
             )
-        if not (self.contrast >= -1 and self.drift > 0 and self.agreement <= 1 and self.directions >= 1 and self.draws >= 0):
+        if not (self.contrast >= -1 and self.drift > 0 and self.agreement <= 1 and self.directions >= 1):
             raise InputError(
-                f"contrast must be >= -1, drift positive, agreement at most 1, directions >= 1 and draws >= 0, "
-                f"got {self.contrast}, {self.drift}, {self.agreement}, {self.directions} and {self.draws}"
+                f"contrast must be >= -1, drift positive, agreement at most 1 and directions >= 1, "
+                f"got {self.contrast}, {self.drift}, {self.agreement} and {self.directions}"
             )
-        if not 0 <= self.margin <= 1:
-            raise InputError(f"margin must be in [0, 1], got {self.margin}; 0 divides as soon as groups are clearer than chance")
         if self.n_max < 2 or self.min_size < 1 or not 1 <= self.visits < MOST_VISITS or self.loss_samples < 0:
             raise InputError(
                 f"n_max must be >= 2, min_size >= 1, visits in 1..{MOST_VISITS - 1} and loss_samples >= 0, "
@@ -152,7 +146,7 @@ class FedGWC:
         verdicts: list[Verdict] = []
         splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None) for s in state.splits]
         n_born = state.n_born
-        for cluster in self.learn(state.clusters, updates, own, rng):
+        for cluster in learnt(self, state.clusters, updates, own, rng):
             tried = self.attempt(cluster, len(sampled), rng.seed)
             verdicts += [] if tried.verdict is None else [tried.verdict]
             c, labels = tried.cluster, tried.labels
@@ -186,87 +180,6 @@ class FedGWC:
     def _cohort_size(self, n_members: int, n_clients: int) -> int:
         return min(n_members, cohort_size(n_clients if self.cohort == "same" else n_members, self.rate))
 
-    def learn(self, clusters: Sequence[Cluster], updates: Updates, own: Ids, rng: Rng) -> list[Cluster]:
-        """The models, the weights and P after a round; `own` [n] is the place of each answer's cluster.
-
-        Fewer than 3 answers say nothing about interactions.
-        """
-        servers = self.aggregator.steps([c.server for c in clusters], updates, own)
-        learnt: list[dict[str, Any]] = [{"server": server} for server in servers]
-        check_once(updates.clients)
-        if updates.rewards is not None:
-            came = np.flatnonzero(updates.rewards.isfinite())
-            updates, own = updates.rows(came), own[came]
-        # Draws are a cluster's own, and so is the type of its matrices.
-        kinds = [c.id if self.loss_samples else c.P.dtype for c in clusters]
-        for places, rows in cohorts_alike(own, kinds, least=3):
-            some = [clusters[i] for i in places]
-            draws = rng.generator(some[0].id, 1) if self.loss_samples else None
-            told = self._told(updates, rows, some[0].sides is not None, draws)
-            met = self._met(some, updates.clients[rows], told)
-            for i, whole, changes in zip(places, told.whole.tolist(), met, strict=True):
-                learnt[i] |= self._heard(clusters[i], whole) | changes
-        return [changed(c, new) for c, new in zip(clusters, learnt, strict=True)]
-
-    def _told(self, updates: Updates, rows: Ids, beside: bool, draws: np.random.Generator | None) -> Told:
-        """What equally large cohorts say, whose answers are `rows` [C, n]."""
-        if updates.rewards is not None:  # each client has computed its own
-            given = checked_rewards(updates.rewards.double().numpy()[rows])
-            known = updates.readings  # of one cohort they differ only where a replay mixes cohorts
-            whole = np.full((len(rows), 4), np.nan) if known is None else known.double().numpy()[rows].mean(1)
-            return Told(whole, (given / given.sum(1, keepdims=True) if self.normalise else given)[None])
-        seen = Readings(updates.losses.numpy()[rows], updates.sizes.numpy()[rows] if self.statistics == "weighted" else None)
-        whole = np.array([*seen.variances(), *seen.first_losses()]).T
-        each = [seen.rewards(self.normalise, self.loss_samples, draws)]
-        each += [seen.sides(), seen.spreads()] if beside else []
-        return Told(whole, np.array(each))
-
-    def _heard(self, c: Cluster, whole: Sequence[float]) -> dict[str, Any]:
-        """What a cohort's losses as a whole change. Rounds are counted, because in half of them there is no single odd client."""
-        if not math.isfinite(sum(whole)):
-            return {}
-        between, within, first, second = whole
-        return {
-            "between": c.between + between,
-            "within": c.within + within,
-            "first": c.first + first,
-            "second": c.second + second,
-            "heard": c.heard + 1,
-            "apart": c.apart + (between >= (1 + self.contrast) * within),
-            "adrift": c.adrift + (first >= (1 + self.drift) * second and first > 0),
-        }
-
-    def _met(self, clusters: Sequence[Cluster], clients: Ids, told: Told) -> list[dict[str, Any]]:
-        """What Eq. 2 and Eq. 3 change for the members that were sampled [C, n]; the matrices are written in place."""
-        rewards = told.each[0]
-        by_pairs, sizes = clusters[0].by_pairs, np.array([len(c.members) for c in clusters])
-        at = np.array([c.members.searchsorted(cohort) for c, cohort in zip(clusters, clients, strict=True)])  # [C, n]
-        pairs, column = (entries(at, sizes), np.s_[..., None]) if by_pairs else (at, np.s_[...])
-        visits = count([c.visits for c in clusters], pairs)  # [C, n, n], or by client [C, n]
-        alpha = self._steps(visits, sizes)
-        views = [[getattr(c, view) for c in clusters] for view in ("P", "sides", "spreads")[: len(told.each)]]
-        (old, *_), (new, *_) = move(views, pairs, told.each[column], alpha)
-        gammas, gammas2 = [c.gamma.copy() for c in clusters], [c.gamma2.copy() for c in clusters]
-        by_client = alpha.diagonal(0, 1, 2) if by_pairs else alpha  # [C, n]
-        move([gammas, gammas2], at, np.array([rewards, rewards**2]), by_client)
-        change = ((new - old) ** 2).reshape(len(clusters), -1)
-        mse = change.mean(1) if self.mse_over == "touched" else change.sum(1) / [c.P.size for c in clusters]
-        if self.mse_average:
-            step = alpha.reshape(len(clusters), -1).mean(1)
-            mse = (1 - step) * [c.mse for c in clusters] + step * mse
-        met = []
-        for c, n, gamma, gamma2, m in zip(clusters, visits, gammas, gammas2, mse.tolist(), strict=True):
-            ripe = c.ripe + _how_many(n == self.visits_wanted(c.attempts, by_pairs))
-            met.append({"gamma": gamma, "gamma2": gamma2, "mse": m, "calm": c.calm + 1 if m < self.eps else 0, "ripe": ripe})
-        return met
-
-    def _steps(self, visits: Ids, sizes: Ids) -> Floats:
-        """How far running means move; visits [C, n, n] or [C, n] of clusters of `sizes` [C]."""
-        if self.step == "1/n":
-            return 1 / visits
-        step = np.minimum(1.0, visits.shape[1] / sizes) if self.step == "cohort" else np.full(len(sizes), self.alpha)
-        return np.broadcast_to(step.reshape(-1, *[1] * (visits.ndim - 1)), visits.shape)
-
     def visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
         """How often half of the pairs, or clients, must have been seen for the next attempt."""
         if self.when == "windows":
@@ -286,7 +199,7 @@ class FedGWC:
             return Attempt(cluster)
         labels, scores = self._groups(cluster.P, n_max, seed)
         tried = replace(cluster, attempts=cluster.attempts + 1, mse=1.0 if self.failure_resets_mse else cluster.mse, calm=0)
-        tried = replace(tried, ripe=_how_many(tried.visits >= self.visits_wanted(tried.attempts)))
+        tried = replace(tried, ripe=how_many(tried.visits >= self.visits_wanted(tried.attempts)))
         return Attempt(tried, labels, scores)
 
     def _end_of_window(self, cluster: Cluster) -> Attempt:
@@ -295,17 +208,20 @@ class FedGWC:
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
         known = with_window(cluster, views)
         cut = self._cut(known)
-        verdict = judged(cluster, cut, self.agreement, self.margin, self._by_chance)
+        verdict = judged(cluster, cut, self.agreement, self.gain)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
         if cut is None or not verdict.divides:
             return Attempt(self._next_window(tried), verdict=verdict)
         return Attempt(tried, cut.labels, {2: cut.score}, verdict)
 
-    def _by_chance(self, cut: Cut) -> float:
-        return best_by_chance((len(cut.labels), len(cut.line)), self.min_size, self.draws, enough=cut.score)
-
     def _cut(self, known: Cluster) -> Cut | None:
-        return best_cut(cloud(known.distances, known.paths, self.directions), self.min_size)
+        points = cloud(known.distances, known.paths, self.directions_of(len(known.members)))
+        return best_cut(points, self.min_size, self.n_max)
+
+    def directions_of(self, K: int) -> int:
+        """One for every 10 clients: in many dimensions any few points fall into groups. Two at least, because the first may
+        well show what sets every client apart, and the groups only beside it."""
+        return min(self.directions, max(2, K // PER_DIRECTION))
 
     def affinity(self, P: Floats, distances: Floats | None = None) -> Floats:
         """W [K, K] as this algorithm's settings make it."""
@@ -332,7 +248,7 @@ class FedGWC:
     def _next_window(self, cluster: Cluster) -> Cluster:
         c = cluster
         fresh = self._cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
-        fresh = replace(fresh, distances=c.distances, paths=c.paths, cut=c.cut, cut_score=c.cut_score)
+        fresh = replace(fresh, distances=c.distances, paths=c.paths, cut=c.cut)
         return replace(fresh, attempts=c.attempts, mse=c.mse)
 
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
@@ -354,7 +270,7 @@ class FedGWC:
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]
-                ripe = _how_many(visits >= self.visits_wanted(0))
+                ripe = how_many(visits >= self.visits_wanted(0))
                 child = replace(
                     child, P=cluster.P[pairs], visits=visits, ripe=ripe, gamma=cluster.gamma[at], gamma2=cluster.gamma2[at]
                 )
@@ -389,7 +305,7 @@ class FedGWC:
 
     def verdicts(self, state: FedGWCState) -> list[dict[str, Any]]:
         """Of the windows that ended with the last round: what was seen, whether it divides, and why in words."""
-        asked = self.agreement, self.drift, self.contrast
+        asked = self.agreement, self.drift, self.contrast, self.gain
         return [{**plain(v), "divides": v.divides, "why": in_words(v, *asked)} for v in state.verdicts]
 
     def events(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
@@ -403,9 +319,4 @@ class FedGWC:
 
 
 def _with_cut(c: Cluster, cut: Cut | None) -> Cluster:
-    return replace(c, cut=None, cut_score=np.inf) if cut is None else replace(c, cut=cut.labels, cut_score=cut.score)
-
-
-def _how_many(flags: NDArray[np.bool_]) -> int:
-    """Pairs [K, K], not counting a client with itself, or clients [K]."""
-    return int(np.count_nonzero(flags) - (np.count_nonzero(flags.diagonal()) if flags.ndim == 2 else 0))
+    return replace(c, cut=None if cut is None else cut.labels)

@@ -45,7 +45,6 @@ class Cluster:
     adrift: int = 0  # and rounds in which they drifted as much as one asks for
     distances: Floats | None = None  # [K, K] squared, between perception vectors, summed over the windows that are over
     cut: Ids | None = None  # [K] where the last of these would have divided the cluster
-    cut_score: float = np.inf  # its Davies-Bouldin
     paths: Floats | None = None  # [K, m], by client in place of distances: their means, window by window and view by view
 
     @property
@@ -85,16 +84,16 @@ class Verdict:
 
     cluster: int
     clients: int
-    reason: Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "chance", "early"]  # what decided
+    reason: Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "no groups"]  # what decided
     sizes: tuple[int, ...] = ()  # of the two sides of the cut
     score: float | None = None  # Davies-Bouldin of the cut
+    gain: float | None = None  # how much better groups describe clients than one does
     agreement: float | None = None  # adjusted Rand index with the cut of the window before
     rounds: int = 0  # of the window that told drift and contrast
     drift: float | None = None  # over all of them
     adrift: int = 0  # rounds with as much drift as is asked for
     contrast: float | None = None
     apart: int = 0  # rounds with as much contrast as is asked for
-    chance: float | None = None  # the best score by chance; if that is no worse than the cut's, the first such one
 
     @property
     def divides(self) -> bool:

@@ -1,12 +1,11 @@
 """What is said for and against dividing a cluster at the end of a window of rounds, and what decides.
 
-A cut is believed if the window before would have made the same one, and if it is worth another model: because clients drift,
-or because they differ and the groups are clearer than chance makes them. docs/algorithms/fedgwc.md says why.
+Clients that drift are divided in any case. Others are if the window before would have made the same cut, if they differ, and
+if groups describe them better than one does. docs/algorithms/fedgwc.md says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,46 +25,40 @@ class Attempt:
     verdict: Verdict | None = None  # at the end of a window
 
 
-def judged(c: Cluster, cut: Cut | None, agreement: float, margin: float, chance: Callable[[Cut], float]) -> Verdict:
-    """The verdict on the cut of a window that is over; `chance` is dear, and asked only where all else is in favour."""
+def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float) -> Verdict:
+    """The verdict on the cut of a window that is over."""
     seen = Verdict(c.id, len(c.members), "no cut", rounds=c.heard, adrift=c.adrift, apart=c.apart)
     seen = replace(seen, drift=_finite(c.drift), contrast=_finite(c.contrast))
     if cut is None:
         return seen
-    seen = replace(seen, sizes=tuple(np.bincount(cut.labels).tolist()), score=cut.score)
+    seen = replace(seen, sizes=tuple(np.bincount(cut.labels).tolist()), score=cut.score, gain=_finite(cut.gain))
     if c.cut is None:
         return replace(seen, reason="first cut")
     alike = _agreement(c.cut, cut.labels)
     seen = replace(seen, agreement=alike)
-    if alike < agreement:
-        return replace(seen, reason="agreement")
     if seen.drifts:
         return replace(seen, reason="drift")
+    if alike < agreement:
+        return replace(seen, reason="agreement")
     if not seen.differs:
         return replace(seen, reason="contrast")
-    best = chance(cut)
-    seen = replace(seen, chance=_finite(best))
-    if cut.score >= best:
-        return replace(seen, reason="chance")
     # Groups that are only just visible still have members on the wrong side, which a later cut finds.
-    early = cut.score > (1 - margin) * best and cut.score < c.cut_score
-    return replace(seen, reason="early" if early else "groups")
+    return replace(seen, reason="groups" if cut.gain >= gain else "no groups")
 
 
-def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str:
+def in_words(v: Verdict, agreement: float, drift: float, contrast: float, gain: float) -> str:
     """Why, with what was seen beside what is asked for; where a cluster stays whole, everything that is known against it."""
     if v.reason == "drift":
         return f"one step of their own takes much of clients' losses away ({_told(v, 'drift', v.drift, drift, v.adrift)})"
     differ = _told(v, "contrast", v.contrast, contrast, v.apart)
-    score = f"Davies-Bouldin {v.score or 0:.2f}" + ("" if v.chance is None else f", by chance {v.chance:.2f}")
+    told = f"gain {v.gain or 0:.2f}, {gain:g} is asked for"
     if v.reason == "groups":
-        return f"there are two groups of clients that differ ({score}; {differ})"
+        return f"there are groups of clients that differ ({told}; {differ})"
     against = {
-        "no cut": "nothing sets any clients apart",
+        "no cut": "nothing sets enough clients apart",
         "first cut": "there is no window before to agree with",
         "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f}, {agreement:g} is asked for)",
-        "chance": f"chance makes groups as clear as these ({score})",
-        "early": f"two groups are just becoming visible, and clearer than a window ago ({score})",
+        "no groups": f"no groups describe clients clearly better than one does ({told})",
     }
     parts = [against[v.reason]] if v.reason in against else []
     if not (v.drifts or v.differs):

@@ -79,7 +79,7 @@ def _wider(c: Cluster, members: Ids) -> Cluster:
     wider: dict[str, Any] = {name: np.pad(a, (0, n)) for name, a in means.items() if a is not None}
     distances = None if c.distances is None else _from_the_middle(c.distances, n)
     paths = None if c.paths is None else np.concatenate([c.paths, np.tile(c.paths.mean(0), (n, 1))])
-    return replace(c, members=members, distances=distances, paths=paths, cut=None, cut_score=np.inf, **wider)
+    return replace(c, members=members, distances=distances, paths=paths, cut=None, **wider)
 
 
 def _from_the_middle(distances: Floats, n: int) -> Floats:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedgwc.algorithms.fedgwc_state import Verdict
 from fedgwc.core import Ids
 from fedgwc.data.npz import read_npz
+from fedgwc.earlier import judged_otherwise
 from fedgwc.errors import InputError
 from fedgwc.record import VERDICTS, RunFolder
 from fedgwc.report.data import Judged, Matrix, Node, Run
@@ -49,7 +50,8 @@ def load(path: Path) -> Run:
     matrices = tuple(_matrix(p, len(counts)) for p in sorted((path / "splits").glob("*.npz")))
     per_client = _per_client(path / "per_client.npz", len(counts))
     with _reading(path / VERDICTS):
-        verdicts = tuple(_judged(row) for row in folder.verdicts())
+        rows = folder.verdicts()
+        verdicts = () if judged_otherwise(rows) else tuple(_judged(row) for row in rows)
     return Run(path, config, metrics, clusters, truth, counts, nodes, matrices, per_client, verdicts)
 
 

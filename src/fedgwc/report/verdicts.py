@@ -16,7 +16,7 @@ from fedgwc.report.theme import colours
 
 MOST_ROWS = 40  # windows in the table
 MOST_LINES = 6  # clusters in the figure
-HEAD = ["round", "cluster", "cut", "verdict", "agreement", "drift", "adrift", "contrast", "apart", "score", "chance"]
+HEAD = ["round", "cluster", "cut", "verdict", "agreement", "drift", "adrift", "contrast", "apart", "score", "gain"]
 REASONS = {
     "drift": "clients drift",
     "groups": "groups that differ",
@@ -24,8 +24,7 @@ REASONS = {
     "first cut": "no window before",
     "agreement": "windows disagree",
     "contrast": "clients hardly differ",
-    "chance": "no clearer than chance",
-    "early": "still growing clearer",
+    "no groups": "no clear groups",
 }
 
 
@@ -56,12 +55,11 @@ def _lead(run: Run) -> str:
 
 
 def _rule(a: FedGWC) -> str:
-    waits = f"Groups less than {a.margin:.0%} clearer than that wait while they grow clearer. " if a.margin else ""
     return (
         f"A cluster is divided if the window before would have cut it alike (agreement {a.agreement:g} or more), and either "
         f"clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), or they differ (contrast "
-        f"{a.contrast:g} or more in half of the rounds; apart says in how many) and the cut's Davies-Bouldin score is below the "
-        f"best by chance, which is asked last (where chance was as clear, the first such cloud is shown). {waits}"
+        f"{a.contrast:g} or more in half of the rounds; apart says in how many) and the groups describe them better than one "
+        f"does (gain {a.gain:g} or more). "
         f"Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
     )
 
@@ -100,7 +98,7 @@ def _row(j: Judged) -> list[Cell]:
         Cell(("divided: " if v.divides else "whole: ") + REASONS[v.reason]),
         number(v.agreement),
         *(number(v.drift), share[0], number(v.contrast), share[1]),
-        *(number(v.score), number(v.chance)),
+        *(number(v.score), number(v.gain)),
     ]
 
 

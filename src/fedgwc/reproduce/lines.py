@@ -29,7 +29,7 @@ class Line:
         """The preset and what the row sets; what the preset meant when it was run, if that was something else."""
         name = " ".join([self.algorithm, *map(short, self.row.set)])
         moved = [c.split(" (today ")[0] for c in changes(self) if c.startswith("algorithm.")]
-        said = ", ".join(c.removeprefix("algorithm.").replace('"', "") for c in moved)
+        said = ", ".join(c.removeprefix("algorithm.").replace('"', "") for c in moved if not c.endswith("=not set"))
         return f"{name} ({said})" if moved and not self.effort.made else name
 
     @property

@@ -1,0 +1,113 @@
+"""What a round teaches FedGWC's clusters: their models, how their clients did, and what P and its companions have become.
+
+Clusters whose cohorts are equally large learn together; `stacks.py` says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgwc.algorithms.fedgwc_state import Cluster, changed
+from fedgwc.algorithms.stacks import Told, cohorts_alike, count, entries, move
+from fedgwc.core import Floats, Ids, Rng, Updates
+from fedgwc.interactions import check_once, checked_rewards
+from fedgwc.readings import Readings
+
+if TYPE_CHECKING:
+    from fedgwc.algorithms.fedgwc import FedGWC
+
+
+def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, rng: Rng) -> list[Cluster]:
+    """The models, the weights and P after a round; `own` [n] is the place of each answer's cluster.
+
+    Fewer than 3 answers say nothing about interactions.
+    """
+    servers = a.aggregator.steps([c.server for c in clusters], updates, own)
+    changes: list[dict[str, Any]] = [{"server": server} for server in servers]
+    check_once(updates.clients)
+    if updates.rewards is not None:
+        came = np.flatnonzero(updates.rewards.isfinite())
+        updates, own = updates.rows(came), own[came]
+    # Draws are a cluster's own, and so is the type of its matrices.
+    kinds = [c.id if a.loss_samples else c.P.dtype for c in clusters]
+    for places, rows in cohorts_alike(own, kinds, least=3):
+        some = [clusters[i] for i in places]
+        draws = rng.generator(some[0].id, 1) if a.loss_samples else None
+        told = _told(a, updates, rows, some[0].sides is not None, draws)
+        met = _met(a, some, updates.clients[rows], told)
+        for i, whole, means in zip(places, told.whole.tolist(), met, strict=True):
+            changes[i] |= _heard(a, clusters[i], whole) | means
+    return [changed(c, new) for c, new in zip(clusters, changes, strict=True)]
+
+
+def _told(a: FedGWC, updates: Updates, rows: Ids, beside: bool, draws: np.random.Generator | None) -> Told:
+    """What equally large cohorts say, whose answers are `rows` [C, n]."""
+    if updates.rewards is not None:  # each client has computed its own
+        given = checked_rewards(updates.rewards.double().numpy()[rows])
+        known = updates.readings  # of one cohort they differ only where a replay mixes cohorts
+        whole = np.full((len(rows), 4), np.nan) if known is None else known.double().numpy()[rows].mean(1)
+        return Told(whole, (given / given.sum(1, keepdims=True) if a.normalise else given)[None])
+    seen = Readings(updates.losses.numpy()[rows], updates.sizes.numpy()[rows] if a.statistics == "weighted" else None)
+    whole = np.array([*seen.variances(), *seen.first_losses()]).T
+    each = [seen.rewards(a.normalise, a.loss_samples, draws)]
+    each += [seen.sides(), seen.spreads()] if beside else []
+    return Told(whole, np.array(each))
+
+
+def _heard(a: FedGWC, c: Cluster, whole: Sequence[float]) -> dict[str, Any]:
+    """What a cohort's losses as a whole change. Rounds are counted, because in half of them there is no single odd client."""
+    if not math.isfinite(sum(whole)):
+        return {}
+    between, within, first, second = whole
+    return {
+        "between": c.between + between,
+        "within": c.within + within,
+        "first": c.first + first,
+        "second": c.second + second,
+        "heard": c.heard + 1,
+        "apart": c.apart + (between >= (1 + a.contrast) * within),
+        "adrift": c.adrift + (first >= (1 + a.drift) * second and first > 0),
+    }
+
+
+def _met(a: FedGWC, clusters: Sequence[Cluster], clients: Ids, told: Told) -> list[dict[str, Any]]:
+    """What Eq. 2 and Eq. 3 change for the members that were sampled [C, n]; the matrices are written in place."""
+    rewards = told.each[0]
+    by_pairs, sizes = clusters[0].by_pairs, np.array([len(c.members) for c in clusters])
+    at = np.array([c.members.searchsorted(cohort) for c, cohort in zip(clusters, clients, strict=True)])  # [C, n]
+    pairs, column = (entries(at, sizes), np.s_[..., None]) if by_pairs else (at, np.s_[...])
+    visits = count([c.visits for c in clusters], pairs)  # [C, n, n], or by client [C, n]
+    alpha = _steps(a, visits, sizes)
+    views = [[getattr(c, view) for c in clusters] for view in ("P", "sides", "spreads")[: len(told.each)]]
+    (old, *_), (new, *_) = move(views, pairs, told.each[column], alpha)
+    gammas, gammas2 = [c.gamma.copy() for c in clusters], [c.gamma2.copy() for c in clusters]
+    by_client = alpha.diagonal(0, 1, 2) if by_pairs else alpha  # [C, n]
+    move([gammas, gammas2], at, np.array([rewards, rewards**2]), by_client)
+    change = ((new - old) ** 2).reshape(len(clusters), -1)
+    mse = change.mean(1) if a.mse_over == "touched" else change.sum(1) / [c.P.size for c in clusters]
+    if a.mse_average:
+        step = alpha.reshape(len(clusters), -1).mean(1)
+        mse = (1 - step) * [c.mse for c in clusters] + step * mse
+    met = []
+    for c, n, gamma, gamma2, m in zip(clusters, visits, gammas, gammas2, mse.tolist(), strict=True):
+        ripe = c.ripe + how_many(n == a.visits_wanted(c.attempts, by_pairs))
+        met.append({"gamma": gamma, "gamma2": gamma2, "mse": m, "calm": c.calm + 1 if m < a.eps else 0, "ripe": ripe})
+    return met
+
+
+def _steps(a: FedGWC, visits: Ids, sizes: Ids) -> Floats:
+    """How far running means move; visits [C, n, n] or [C, n] of clusters of `sizes` [C]."""
+    if a.step == "1/n":
+        return 1 / visits
+    step = np.minimum(1.0, visits.shape[1] / sizes) if a.step == "cohort" else np.full(len(sizes), a.alpha)
+    return np.broadcast_to(step.reshape(-1, *[1] * (visits.ndim - 1)), visits.shape)
+
+
+def how_many(flags: NDArray[np.bool_]) -> int:
+    """Pairs [K, K], not counting a client with itself, or clients [K]."""
+    return int(np.count_nonzero(flags) - (np.count_nonzero(flags.diagonal()) if flags.ndim == 2 else 0))
