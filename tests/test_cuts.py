@@ -29,7 +29,7 @@ def cloud(seed, centres, sizes, long=20.0):
 
 
 def test_a_line_by_hand():
-    """Groups around -1 and 1, half a unit wide each way: (1/4 + 1/4) / 2."""
+    """Groups around -1 and 1, a quarter of a unit wide each way: (1/4 + 1/4) / 2."""
     cut = best_cut(np.array([[-1.25], [-0.75], [0.75], [1.25]]), min_size=2)
     assert cut.labels.tolist() == [0, 0, 1, 1]
     assert cut.score == pytest.approx(0.25)
@@ -44,18 +44,40 @@ def test_the_gain_of_two_places_by_hand():
     assert cut.gain == pytest.approx(2 * 20 * better - 2 * np.log(20), rel=1e-3)
 
 
+def test_the_gain_of_three_places_by_hand():
+    """Of each of the two beyond the first. Three places around 0 with a variance of 1."""
+    cut = best_cut(np.sqrt(3 / 2) * np.repeat([-1.0, 0.0, 1.0], 10)[:, None], 5, 3)
+    better = np.log(1 / 3) - np.log(NARROWEST) / 2 + 1 / 2
+    assert cut.gain == pytest.approx((2 * 30 * better - 4 * np.log(30)) / 2, rel=1e-3)
+    assert sorted(np.bincount(cut.labels).tolist()) == [10, 20]
+
+
+def test_five_clients_tell_nothing_about_groups():
+    """Each in a place of its own, they would be described as well as one likes."""
+    assert best_cut(np.arange(5.0)[:, None] ** 2, 1, 5).gain == -np.inf
+
+
 @pytest.mark.parametrize("sizes", [[50, 50], [85, 15]])
 def test_the_gain_is_that_of_scikit_learns_mixture(sizes):
-    """Two normals of one covariance by their EM, and the criterion from its definition."""
+    """Two normals of one covariance by their EM, in one, two and all three axes, and the criterion from its definition."""
     points, truth = cloud(4, [0.0, 6.0], sizes)
-    theirs = GaussianMixture(2, covariance_type="tied", n_init=20, random_state=0, tol=1e-9, max_iter=1000).fit(points)
-    one = multivariate_normal(points.mean(0), np.cov(points.T, bias=True)).logpdf(points).sum()
-    member = theirs.predict_proba(points)
-    entropy = -(member * np.log(np.maximum(member, 1e-300))).sum()
+
+    def gain(x):
+        theirs = GaussianMixture(2, covariance_type="tied", n_init=20, random_state=0, tol=1e-9, max_iter=1000).fit(x)
+        one = multivariate_normal(x.mean(0), np.cov(x.T, bias=True)).logpdf(x).sum()
+        member = theirs.predict_proba(x)
+        entropy = -(member * np.log(np.maximum(member, 1e-300))).sum()
+        return 2 * (theirs.score(x) * 100 - one) - (x.shape[1] + 1) * np.log(100) - 2 * entropy
+
     cut = best_cut(points, 5)
-    fewer = 2 * (theirs.score(points) * 100 - one) - 4 * np.log(100) - 2 * entropy
-    assert cut.gain >= fewer - 0.1  # fewer axes may do
+    assert cut.gain == pytest.approx(max(gain(points[:, :m]) for m in (1, 2, 3)), abs=0.2)
     assert adjusted_rand_index(truth, cut.labels) > 0.9
+
+
+def test_many_points_and_copies_of_one():
+    points, truth = cloud(6, [0.0, 8.0], [3000, 1000], long=1.0)
+    assert adjusted_rand_index(truth, best_cut(points, 5).labels) > 0.99
+    assert best_cut(np.zeros((30, 2)), 5) is None
 
 
 def test_the_score_is_davies_bouldin_on_the_line():
@@ -111,6 +133,7 @@ def test_a_few_outliers_are_no_group():
 def test_what_is_left_of_a_few_points_is_no_group():
     rng = np.random.default_rng(0)
     found = [best_cut(whitened(rng.standard_normal((20, 2))), 5) for _ in range(60)]
+    assert sum(cut is not None for cut in found) > 30
     assert max(cut.gain for cut in found if cut) < 15
 
 

@@ -23,6 +23,7 @@ FEW_STEPS, STEPS = 5, 100  # of EM: from every start, and from the few that are 
 BEST = 3
 ENOUGH = 2000  # clients that tell which these are
 NARROWEST = 1e-6  # a group's variance, where that of the cloud is 1
+TOO_FEW = 6  # clients, below which any are in groups by chance: they gain nothing
 MOST_ASIDE = 0.1  # of the clients: what is left of a few is soon in groups by chance
 
 
@@ -46,7 +47,7 @@ class Groups:
     def rows(self, at: list[int]) -> Groups:
         return Groups(self.line[at], self.share[at], self.centre[at], self.variance[at])
 
-    def told(self, points: Floats) -> tuple[Floats, Floats]:
+    def memberships(self, points: Floats) -> tuple[Floats, Floats]:
         """([R] log-likelihoods beyond that of one group, [R, k, K] how likely each point is in each group)."""
         x = (self.line @ points.T)[:, None]
         log = np.log(self.share)[:, :, None] - (x - self.centre[:, :, None]) ** 2 / (2 * self.variance[:, None, None])
@@ -58,9 +59,12 @@ class Groups:
 
     def ahead(self, points: Floats) -> NDArray[np.bool_]:
         """Who is in a group beyond the widest gap, by the first description."""
-        order = self.centre[0].argsort()
+        group = self.memberships(points)[1][0].argmax(0)
+        order = sorted(set(group.tolist()), key=lambda g: self.centre[0][g])  # a group that is nobody's has no place
+        if len(order) < 2:
+            return np.zeros(len(points), bool)
         gap = int(np.diff(self.centre[0][order]).argmax())
-        return np.isin(self.told(points)[1][0].argmax(0), order[gap + 1 :])
+        return np.isin(group, order[gap + 1 :])
 
 
 def best_cut(points: Floats, min_size: int, n_max: int = 2) -> Cut | None:
@@ -121,11 +125,11 @@ def _described(cloud: Floats, n_max: int) -> Iterator[tuple[Groups, float]]:
         known = np.empty((0, k, K))  # what fewer axes told is where the search in more of them begins
         for m in range(1, cloud.shape[1] + 1):
             groups = _best_groups(cloud[:, :m], k, known)
-            (likelihood,), member = groups.told(cloud[:, :m])
+            (likelihood,), member = groups.memberships(cloud[:, :m])
             known = np.concatenate([known, member])
             entropy = -(member * np.log(np.maximum(member, 1e-300))).sum()
             numbers = 2 * (k - 1) + m - 1  # shares, centres and the direction of the line
-            gain = float(2 * likelihood - numbers * np.log(K) - 2 * entropy)
+            gain = float(2 * likelihood - numbers * np.log(K) - 2 * entropy) if K >= TOO_FEW else -np.inf
             best = max(best, gain)
             yield groups, gain / (k - 1)
         if best == fewer:
@@ -142,7 +146,7 @@ def _best_groups(cloud: Floats, k: int, known: Floats) -> Groups:
     group = (place[:, None, None] >= at[:, :, None]).sum(2).reshape(-1, 1, K)
     found, likelihood = _em(cloud[some], np.concatenate([group == np.arange(k)[:, None], known[:, :, some]]), FEW_STEPS)
     best = np.argsort(-likelihood, kind="stable")[:BEST].tolist()
-    found, likelihood = _em(cloud, found.rows(best).told(cloud)[1], STEPS)
+    found, likelihood = _em(cloud, found.rows(best).memberships(cloud)[1], STEPS)
     return found.rows([int(likelihood.argmax())])
 
 
@@ -158,7 +162,7 @@ def _em(cloud: Floats, member: Floats, steps: int) -> tuple[Groups, Floats]:
         centre = np.einsum("rkm,rm->rk", means, line)
         variance = np.maximum(1 - (share * centre**2).sum(1), NARROWEST)
         groups = Groups(line, share, centre, variance)
-        likelihood, member = groups.told(cloud)
+        likelihood, member = groups.memberships(cloud)
         if (likelihood - before).max() < 1e-3:
             break
         before = likelihood

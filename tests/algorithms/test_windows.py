@@ -90,7 +90,7 @@ def test_one_odd_client_is_no_contrast():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_clients_that_differ_without_groups_stay_together(seed):
-    """Everybody has a level of their own, far more than batches differ: a continuum, which chance divides as clearly."""
+    """Everybody has a level of their own, far more than batches differ: a continuum without groups."""
     own = np.random.default_rng(seed).standard_normal(30)
     _, states = play(Spoken(lambda t: 10 + own), 60)
     assert states[-1].clusters[0].contrast > 100
@@ -428,6 +428,7 @@ def test_newcomers_stand_in_the_middle():
         {"agreement": 1.5},
         {"directions": 0},
         {"drift": 0.0},
+        {"gain": float("nan")},
     ],
     ids=str,
 )

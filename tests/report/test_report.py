@@ -89,7 +89,7 @@ def test_clients_known_by_themselves_have_no_matrices(finished) -> None:
     assert load(folder).splits
     assert {s.id for s in page.sections} == ALWAYS | FEDGWC - {"matrices"} | {"pairs", "why"}
     assert any(p.name.startswith("embedding-0") for p in page.pictures)
-    assert "along the clearest cut" in html(page)
+    assert "along the line that is cut" in html(page)
 
 
 WINDOWS = {"when": "windows", "visits": 3, "rate": 1.0, "min_size": 5}
@@ -104,7 +104,7 @@ def test_it_says_why_nothing_was_divided(finished) -> None:
     """Everybody is there in every round, so windows last three of the ten."""
     section = why(finished("fedgwc", algorithm=WINDOWS | {"contrast": 1e6, "drift": 1e6}))
     assert section.lead.startswith("3 windows of rounds came to an end. Left whole: ")
-    assert "no window before (1)" in section.lead
+    assert "no cut before (1)" in section.lead
     assert "At the last, in round 9, " in section.lead
     assert "2 or more" not in section.lead
     [table] = section.tables

@@ -9,6 +9,7 @@ setting here; docs/algorithms/fedgwc.md says what each one does and why the defa
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -68,8 +69,8 @@ class FedGWC:
     agreement: float = 0.9  # adjusted Rand index between the cuts at the ends of two windows
     directions: int = 6  # leading axes of the clients' cloud in whose span, or that of the first few, it is cut in two
     contrast: float = 1.0  # how much more clients must differ than a client's own batches
-    gain: float = 15.0  # how much better two groups must describe clients than one does, on the scale of BIC
-    drift: float = 1.0  # enough without these: how much higher losses are at the first local step than at the second
+    gain: float = 15.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
+    drift: float = 1.0  # enough without all these: how much higher losses are at the first local step than at the second
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
@@ -97,10 +98,11 @@ class FedGWC:
                 f"when=windows compares plain means over windows: it needs step 1/n, start zero and after_split reset, "
                 f"got {self.step}, {self.start} and {self.after_split}"
             )
-        if not (self.contrast >= -1 and self.drift > 0 and self.agreement <= 1 and self.directions >= 1):
+        numbers = self.contrast >= -1 and self.drift > 0 and self.agreement <= 1 and not math.isnan(self.gain)
+        if not numbers or self.directions < 1:
             raise InputError(
-                f"contrast must be >= -1, drift positive, agreement at most 1 and directions >= 1, "
-                f"got {self.contrast}, {self.drift}, {self.agreement} and {self.directions}"
+                f"contrast must be >= -1, drift positive, agreement at most 1, directions >= 1 and gain a number, "
+                f"got {self.contrast}, {self.drift}, {self.agreement}, {self.directions} and {self.gain}"
             )
         if self.n_max < 2 or self.min_size < 1 or not 1 <= self.visits < MOST_VISITS or self.loss_samples < 0:
             raise InputError(
@@ -187,7 +189,7 @@ class FedGWC:
         return int(self.visits * 2**attempts)
 
     def attempt(self, cluster: Cluster, n_clients: int, seed: int) -> Attempt:
-        """Split if it is time to try and Davies-Bouldin agrees."""
+        """Split if it is time to try, and the proposal is believed."""
         K = len(cluster.members)
         cohort = self._cohort_size(K, n_clients)
         if not self._is_time(cluster, cohort):
@@ -203,7 +205,7 @@ class FedGWC:
         return Attempt(tried, labels, scores)
 
     def _end_of_window(self, cluster: Cluster) -> Attempt:
-        """Divide where the last window would have, if that is worth another model."""
+        """Divide if clients drift, or where there are groups that the window before has shown too."""
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
         known = with_window(cluster, views)

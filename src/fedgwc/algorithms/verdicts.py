@@ -1,7 +1,7 @@
 """What is said for and against dividing a cluster at the end of a window of rounds, and what decides.
 
-Clients that drift are divided in any case. Others are if the window before would have made the same cut, if they differ, and
-if groups describe them better than one does. docs/algorithms/fedgwc.md says why.
+Clients that drift are divided wherever two windows in a row have found a cut. Others are if the window before would have
+made the same cut, if they differ, and if groups describe them better than one does. docs/algorithms/fedgwc.md says why.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float) -> Verdic
 def in_words(v: Verdict, agreement: float, drift: float, contrast: float, gain: float) -> str:
     """Why, with what was seen beside what is asked for; where a cluster stays whole, everything that is known against it."""
     if v.reason == "drift":
-        return f"one step of their own takes much of clients' losses away ({_told(v, 'drift', v.drift, drift, v.adrift)})"
-    differ = _told(v, "contrast", v.contrast, contrast, v.apart)
+        return f"one step of their own takes much of clients' losses away ({_reading(v, 'drift', v.drift, drift, v.adrift)})"
+    differ = _reading(v, "contrast", v.contrast, contrast, v.apart)
     told = f"gain {v.gain or 0:.2f}, {gain:g} is asked for"
     if v.reason == "groups":
         return f"there are groups of clients that differ ({told}; {differ})"
     against = {
         "no cut": "nothing sets enough clients apart",
-        "first cut": "there is no window before to agree with",
+        "first cut": "the window before made no cut to agree with",
         "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f}, {agreement:g} is asked for)",
         "no groups": f"no groups describe clients clearly better than one does ({told})",
     }
@@ -66,7 +66,7 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float, gain: 
     return ", and ".join(parts)
 
 
-def _told(v: Verdict, name: str, value: float | None, limit: float, n: int) -> str:
+def _reading(v: Verdict, name: str, value: float | None, limit: float, n: int) -> str:
     if not v.rounds:
         return f"{name} unknown"
     much = f"{limit:g} or more in {n:,} of {v.rounds:,} rounds"

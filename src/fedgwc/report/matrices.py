@@ -62,7 +62,7 @@ def plane(matrix: Matrix, algorithm: FedGWC) -> tuple[Floats, tuple[str, str]]:
         points = cloud(matrix.distances, matrix.paths, algorithm.directions_of(len(matrix.members)))
         cut = best_cut(points, algorithm.min_size, algorithm.n_max)
         if cut is not None:
-            return seen_across(points, cut), ("along the clearest cut", "first axis, square to it")
+            return seen_across(points, cut), ("along the line that is cut", "first axis, square to it")
     if matrix.P is None:
         return np.pad(points, ((0, 0), (0, 2)))[:, :2], ("first axis", "second axis")
     return embedding.plane(algorithm.affinity(matrix.P)), ("second eigenvector", "third eigenvector")

@@ -21,7 +21,7 @@ REASONS = {
     "drift": "clients drift",
     "groups": "groups that differ",
     "no cut": "nothing to cut",
-    "first cut": "no window before",
+    "first cut": "no cut before",
     "agreement": "windows disagree",
     "contrast": "clients hardly differ",
     "no groups": "no clear groups",
@@ -56,9 +56,9 @@ def _lead(run: Run) -> str:
 
 def _rule(a: FedGWC) -> str:
     return (
-        f"A cluster is divided if the window before would have cut it alike (agreement {a.agreement:g} or more), and either "
-        f"clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), or they differ (contrast "
-        f"{a.contrast:g} or more in half of the rounds; apart says in how many) and the groups describe them better than one "
+        f"A cluster is divided if clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), "
+        f"or if the window before would have cut it alike (agreement {a.agreement:g} or more), clients differ (contrast "
+        f"{a.contrast:g} or more in half of the rounds; apart says in how many) and groups describe them better than one "
         f"does (gain {a.gain:g} or more). "
         f"Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
     )

@@ -30,7 +30,7 @@ class Line:
         name = " ".join([self.algorithm, *map(short, self.row.set)])
         moved = [c.split(" (today ")[0] for c in changes(self) if c.startswith("algorithm.")]
         said = ", ".join(c.removeprefix("algorithm.").replace('"', "") for c in moved if not c.endswith("=not set"))
-        return f"{name} ({said})" if moved and not self.effort.made else name
+        return f"{name} ({said})" if said and not self.effort.made else name
 
     @property
     def today(self) -> dict[str, Any]:
