@@ -133,8 +133,23 @@ def test_a_few_outliers_are_no_group():
 def test_what_is_left_of_a_few_points_is_no_group():
     rng = np.random.default_rng(0)
     found = [best_cut(whitened(rng.standard_normal((20, 2))), 5) for _ in range(60)]
-    assert sum(cut is not None for cut in found) > 30
-    assert max(cut.gain for cut in found if cut) < 15
+    assert sum(cut.gain > -np.inf for cut in found) > 30
+    assert max(cut.gain for cut in found) < 15
+
+
+def test_where_groups_are_too_small_likes_are_parted_on_the_first_axis_for_no_gain():
+    """Two of eight stand far off, and with one more they make a side: no other three and five are as much alike."""
+    on_axis = np.array([0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 40.0, 41.0])
+    cut = best_cut(on_axis[:, None], 3)
+    assert cut.gain == -np.inf
+    assert cut.labels.tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert best_cut(on_axis[:, None], 2).gain > 15
+
+
+@given(st.integers(6, 20), st.integers(1, 3), st.integers(0, 10**6))
+def test_there_is_a_cut_wherever_there_are_clients_for_two_sides(K, min_size, seed):
+    cut = best_cut(whitened(np.random.default_rng(seed).standard_t(2, (K, 2))), min_size)
+    assert np.bincount(cut.labels).min() >= min_size
 
 
 @given(st.integers(0, 10**6))

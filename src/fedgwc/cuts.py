@@ -72,7 +72,7 @@ def best_cut(points: Floats, min_size: int, n_max: int = 2) -> Cut | None:
 
     The sides may consist of several groups, up to `n_max` together. Fewer points than `min_size` are none: they are put
     aside, the others are looked at again, and in the end they go where they fit best. Where these would be too many, the
-    next best division counts.
+    next best division counts, and where all groups are too small, a division that gains nothing.
 
     >>> best_cut(np.array([[-1.0], [-1.1], [-0.9], [1.0], [1.1], [0.9]]), 2).labels.tolist()
     [0, 0, 0, 1, 1, 1]
@@ -93,7 +93,7 @@ def best_cut(points: Floats, min_size: int, n_max: int = 2) -> Cut | None:
                 there = there[~few]
                 break
         else:
-            return None
+            return _likes(points, min_size)
     return None
 
 
@@ -102,6 +102,19 @@ def seen_across(points: Floats, cut: Cut) -> Floats:
     rest = np.eye(len(cut.line)) - np.outer(cut.line, cut.line)
     square = rest[np.linalg.norm(rest, axis=1) > 0.1][:1]
     return np.stack([points @ cut.line, points @ square[0] if len(square) else np.zeros(len(points))], 1)
+
+
+def _likes(points: Floats, min_size: int) -> Cut | None:
+    """No groups, but two sides along the first axis that are as much alike in themselves as can be."""
+    on_axis = points[:, 0] - points[:, 0].mean()
+    order = np.argsort(on_axis, kind="stable")
+    behind = np.arange(min_size, len(points) - min_size + 1)
+    between = on_axis[order].cumsum()[behind - 1] ** 2 / (behind * (len(points) - behind))  # up to a factor
+    if between.max() < NARROWEST:
+        return None  # everybody is in one place
+    ahead = np.zeros(len(points), bool)
+    ahead[order[behind[between.argmax()] :]] = True
+    return _cut(points, ahead, np.eye(points.shape[1])[0], -np.inf)
 
 
 def _round(points: Floats) -> tuple[Floats, Floats]:

@@ -336,6 +336,7 @@ def test_a_verdict_by_hand():
         v = judged(same, cut, 0.9, asked)
         assert (v.reason, v.agreement, v.drift, v.contrast, v.gain) == (reason, 1.0, 1.0, 2.0, 12.0)
     assert judged(replace(same, apart=1), cut, 0.9, 10).reason == "contrast"
+    assert judged(same, replace(cut, gain=-np.inf), 0.9, 10).reason == "no cut"
     assert judged(replace(same, apart=1, adrift=2), replace(cut, gain=-np.inf), 0.9, 10).reason == "drift"
     unheard = replace(cluster, cut=cut.labels)  # private losses without sums
     v = judged(unheard, cut, 0.9, 10)

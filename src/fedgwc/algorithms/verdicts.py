@@ -38,6 +38,8 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float) -> Verdic
     seen = replace(seen, agreement=alike)
     if seen.drifts:
         return replace(seen, reason="drift")
+    if np.isneginf(cut.gain):
+        return replace(seen, reason="no cut")
     if alike < agreement:
         return replace(seen, reason="agreement")
     if not seen.differs:
