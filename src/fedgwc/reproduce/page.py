@@ -123,7 +123,10 @@ def _version(outcome: Outcome) -> str:
 
 
 def _efforts(results: Path, outcomes: Sequence[Outcome]) -> str:
-    lead = "Rounds are not equal work. What runs of one recipe had reached when they had trained as many clients as the cheapest:"
+    lead = (
+        "Rounds are not equal work. What runs of one recipe had reached when they had trained as many clients as the cheapest.\n"
+        "Methods that the paper has no row for, such as `alone` (every client by itself), are found here only:"
+    )
     table = effort_table(results, outcomes)
     return f"## Equal effort\n\n{lead}\n\n{markdown(table)}" if table.rows else ""
 
