@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core import Rng
 from fedgwc.engines import recorded
 from fedgwc.engines.simulate import EngineSettings, Simulator
-from fedgwc.engines.stacked_layers import PRODUCTS
 from fedgwc.local import LocalTraining
 
 TOLERANCE = {"float64": {"rtol": 1e-9, "atol": 1e-12}, "float32": {"rtol": 1e-4, "atol": 1e-6}}
@@ -213,7 +211,3 @@ def test_evaluation_counts_by_class(small) -> None:
     assert scores.correct.sum() == counts[:, 3].sum()
     share = counts[:, 3] / counts.sum(1)  # loss: log(9 + e^5), less 5 where the answer is 3
     np.testing.assert_allclose(scores.loss, np.log(9 + np.exp(5)) - 5 * share, rtol=1e-6)
-
-
-def test_every_precision_says_how_a_card_multiplies() -> None:
-    assert set(PRODUCTS) == set(get_args(get_type_hints(EngineSettings)["precision"]))

@@ -146,6 +146,6 @@ def _logits_of(model: FlatModel, own: bool = False) -> Logits:
 
 def _in_own_kernels(model: FlatModel, settings: EngineSettings, traits: Traits) -> Logits:
     """For a GPU, and under vmap only."""
-    precision = "float32" if settings.precision == "float32" else "tf32"  # bf16 is for training
+    precision = "ieee" if settings.precision == "float32" else "tf32"  # bf16 is for training
     twin = _evaluating(model, fused(model.module, precision))
     return stacked_conv.wrapped(_logits_of(twin), precision, channels_last=not traits.batch_norm)

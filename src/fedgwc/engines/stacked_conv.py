@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.grad import conv2d_input, conv2d_weight
 from torch.overrides import TorchFunctionMode
 
-from fedgwc.engines.stacked_layers import PRODUCTS, cross_entropy
+from fedgwc.engines.stacked_layers import cross_entropy
 from fedgwc.loss import weighted_cross_entropy
 
 Pair = tuple[int, int]
@@ -33,7 +33,7 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def wrapped(f: Callable[..., Any], precision: str, channels_last: bool = True) -> Callable[..., Any]:
-    """`f` with its convolutions stacked, in the engine's `precision`; their outputs channels last or not."""
+    """`f` with its convolutions stacked, in `precision` "ieee", "tf32" or "bf16"; their outputs channels last or not."""
 
     def call(*args: Any) -> Any:
         with StackedConvolutions(precision, channels_last), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
@@ -68,7 +68,7 @@ class StackedConvolutions(TorchFunctionMode):
         given = padding if padding is not None else rest[1] if len(rest) > 1 else 0
         if self.precision == "bf16":  # what autocast does to a convolution's arguments
             x, w, bias = x.bfloat16(), w.bfloat16(), None if bias is None else bias.bfloat16()
-        y = _Convolution.apply(x, w, bias, _pair(given), PRODUCTS[self.precision])
+        y = _Convolution.apply(x, w, bias, _pair(given), "ieee" if self.precision == "ieee" else "tf32")
         return y if self.channels_last else y.contiguous()
 
 

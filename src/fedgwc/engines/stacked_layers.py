@@ -16,13 +16,9 @@ from torch import Tensor, nn
 
 Pair = tuple[int, int]
 
-# How Triton multiplies, by the engine's precision. Products of float32 are made of three in TF32, which keeps nearly all digits
-# and the tensor cores; "ieee" keeps all, at a third of the speed. Operands in bf16 are multiplied as they are.
-PRODUCTS = {"float32": "tf32x3", "tf32": "tf32", "bf16": "tf32"}
-
 
 def fused(module: nn.Module, precision: str) -> nn.Module:
-    """A copy for the engine's `precision`, which can only be called under vmap."""
+    """A copy for `precision` "ieee", "tf32" or "bf16", which can only be called under vmap."""
     twin = copy.deepcopy(module)
     for sequence in [m for m in twin.modules() if type(m) is nn.Sequential]:
         names = list(sequence._modules)
@@ -81,7 +77,7 @@ class Block(nn.Module):
         x, w, b = _cast(self.precision, x, self.weight, self.bias)
         # The weight gradient of the next block wants its input with the images last: written here at no cost, carried along.
         turned = getattr(x, "turned", None)
-        y, y.turned, _ = _Block.apply(x, turned, w, b, self.padding, self.relu, PRODUCTS[self.precision])
+        y, y.turned, _ = _Block.apply(x, turned, w, b, self.padding, self.relu, "ieee" if self.precision == "ieee" else "tf32")
         return y  # type: ignore[no-any-return]
 
 

@@ -83,7 +83,7 @@ class Stacked:
     ) -> None:
         self.model, self.local, self.samples, self.traits = model, local, samples, traits
         cuda = model.device.type == "cuda"
-        self._precision = settings.precision
+        self._precision = "ieee" if settings.precision == "float32" else settings.precision
         self._own_kernels = stacked_conv.available(model.device, model.dtype)
         self._captured = Captured() if cuda and settings.graphs else None
         # Images that are read from a disk are not tensor operations.
