@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.lines import Line2D
 
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.commands.report import report_command
@@ -19,12 +20,13 @@ from fedgwc.errors import InputError
 from fedgwc.report import build
 from fedgwc.report.content import Page, Section
 from fedgwc.report.convergence import mse_by_cluster, trace_of
-from fedgwc.report.figures import classes, heatmap
-from fedgwc.report.figures.labels import spread
+from fedgwc.report.figures import classes, compare, heatmap
+from fedgwc.report.figures.labels import beside, spread
 from fedgwc.report.load import load
 from fedgwc.report.matrices import at_end, fedgwc_of, whole
-from fedgwc.report.methods import differing, methods_of
+from fedgwc.report.methods import Method, differing, methods_of
 from fedgwc.report.page import html
+from fedgwc.report.theme import LIGHT, canvas, looks
 from fedgwc.report.weights import weights_of
 
 ALWAYS = {"accuracy", "classes", "clients", "costs", "configuration"}
@@ -409,3 +411,34 @@ def test_names_beside_lines_do_not_touch() -> None:
     gaps = np.diff(sorted(places.values()))
     assert (gaps >= 11 - 1e-3).all()
     assert places["d"] == 80.0
+
+
+def test_of_many_lines_no_two_look_the_same(finished) -> None:
+    run = load(finished("fedavg"))
+    [ax] = compare.draw([Method(f"method {i}", (run,)) for i in range(16)], "accuracy", "accuracy, %").axes
+    drawn = [(line.get_color(), line._unscaled_dash_pattern) for line in ax.lines if len(line.get_xdata()) > 1]
+    assert len(drawn) == len(set(drawn)) == 16
+
+
+def test_few_colours_are_told_apart_by_dashes() -> None:
+    assert [look["linestyle"] for look in looks(LIGHT)] == ["-"] * len(LIGHT)
+    found = looks(LIGHT[:2] * 6)
+    assert [look["color"] for look in found] == [*LIGHT[:2] * 6]
+    assert len({(look["color"], look["linestyle"]) for look in found}) == 12
+
+
+@pytest.mark.parametrize(("lines", "outside"), [(4, 0), (5, 5)])
+def test_names_of_many_lines_that_end_early_stand_outside(lines: int, outside: int) -> None:
+    _, ax = canvas()
+    ax.set_xlim(0, 10)
+    beside(ax, {f"line {i}": (5.0, i / 10, look) for i, look in enumerate(looks(LIGHT[:lines]))}, 10)
+    assert sum(text.xy[0] == 10 for text in ax.texts) == outside
+    assert sum(isinstance(artist, Line2D) for artist in ax.get_children()) == outside  # their markers
+
+
+def test_long_names_are_cut_between_words_while_that_tells_them_apart() -> None:
+    long = "fedgwc margin=0.5 directions=3 contrast=2.0"
+    assert compare._short("fedgwc margin=0.5", ()) == "fedgwc margin=0.5"
+    assert compare._short(long, ()) == "fedgwc margin=0.5 …"
+    assert compare._short(long, ("fedgwc margin=0.5 …",)) == "fedgwc margin=0.5 directi…"
+    assert compare._short(long, ("fedgwc margin=0.5 …", "fedgwc margin=0.5 directi…")) == long

@@ -5,7 +5,8 @@ Every colour drawn has a role. Files get the light values; in the page each valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
@@ -24,7 +25,7 @@ LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b85c96", "#3f9bd1", "#c98a00", "#7a6
 DARK = ("#4fa8e0", "#ff8b45", "#2cc79a", "#e79cc9", "#94d2f7", "#f3ba3c", "#d9cc45", "#b39be6")
 ROLES = {INK: "ink", SOFT: "soft", GRID: "grid", PAPER: "paper", NEUTRAL: "neutral"} | {c: f"c{i}" for i, c in enumerate(LIGHT)}
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 3)))
-MARKERS = "o^sDvPX*<>ph"
+MARKERS = "o^sDPX*<>ph"  # a triangle on its tip marks splits
 HEAT = "cividis"  # looks nearly the same with and without colour-blindness, and the same light order in print
 WIDE, SQUARE, SMALL = (5.2, 3.0), (3.7, 3.45), (3.7, 2.4)  # inches of 72 points: text of 9 points stays legible on a phone
 
@@ -113,6 +114,17 @@ def colours(run: Run) -> dict[int, str]:
     parted = {n.id for n in run.nodes if n.parent is None and n.ended is not None}
     others = [n.id for n in run.nodes if n.id not in parted]
     return dict.fromkeys(parted, NEUTRAL) | {c: LIGHT[i % len(LIGHT)] for i, c in enumerate(others)}
+
+
+def looks(line_colours: Iterable[str]) -> list[dict[str, Any]]:
+    """How to draw lines of these colours: a colour that comes again has another dash, so that no two lines look the same."""
+    used: Counter[str] = Counter()
+    found = []
+    for i, colour in enumerate(line_colours):
+        dash = DASHES[used[colour] % len(DASHES)]
+        found.append({"color": colour, "linestyle": dash, "marker": MARKERS[i % len(MARKERS)]})
+        used[colour] += 1
+    return found
 
 
 def power_of_ten(value: float, _: object = None) -> str:

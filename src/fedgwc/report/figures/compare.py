@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedgwc.core import Floats
-from fedgwc.report.figures.labels import beside
+from fedgwc.report.figures.labels import Ends, beside
 from fedgwc.report.methods import Method
-from fedgwc.report.theme import LIGHT, PAPER, WIDE, canvas, styled
+from fedgwc.report.theme import LIGHT, PAPER, WIDE, canvas, looks, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-SHAPES = "osD^PX*<>ph"  # one per method; a triangle on its tip marks splits
 
 
 @styled
@@ -24,31 +23,28 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
     from matplotlib.transforms import ScaledTranslation
 
-    figure, ax = canvas((WIDE[0], WIDE[1] + 0.4))
-    ends: dict[str, tuple[float, float, str]] = {}
+    figure, ax = canvas((WIDE[0], WIDE[1] + 0.4 + 0.15 * max(0, len(methods) - 6)))
+    ends: Ends = {}
     right = 0.0
-    for i, method in enumerate(methods):
+    for i, (method, look) in enumerate(zip(methods, looks(islice(cycle(LIGHT), len(methods))), strict=True)):
         at, values = method.curve(key, 100)
         if not len(at):
             continue
-        colour, marker = LIGHT[i % len(LIGHT)], SHAPES[i % len(SHAPES)]
-        x = megabytes(method, at) if traffic else at
+        x, colour = megabytes(method, at) if traffic else at, look["color"]
         mean, spread = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else np.zeros(len(at))
         if len(values) > 1:
             ax.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
         every = max(1, len(x) // 8)
-        edge: dict[str, Any] = {"markeredgecolor": PAPER, "markeredgewidth": 0.7}
-        ax.plot(
-            x, mean, color=colour, marker=marker, markevery=(i * every // 4 % every, every), markersize=6.5, linewidth=1.7, **edge
-        )
+        edge: dict[str, Any] = {"markeredgecolor": PAPER, "markeredgewidth": 0.5}
+        ax.plot(x, mean, markevery=(i * every // 4 % every, every), markersize=5.5, linewidth=1.3, **edge, **look)
         where = np.array(method.splits, np.float64)
         if len(where):
             above = ax.transData + ScaledTranslation(0, 8 / 72, figure.dpi_scale_trans)
-            ax.plot(np.interp(where, at, x), np.interp(where, at, mean), "v", color=colour, markersize=6, transform=above, **edge)
-        ends[_short(method.name, ends)] = (float(x[-1]), float(mean[-1]), colour)
+            ax.plot(np.interp(where, at, x), np.interp(where, at, mean), "v", color=colour, markersize=4, transform=above, **edge)
+        ends[_short(method.name, ends)] = (float(x[-1]), float(mean[-1]), look)
         right = max(right, float(x[-1]))
     ax.set(xlabel="megabytes sent, both ways" if traffic else "round", ylabel=label, xlim=(0, right or 1))
-    ax.xaxis.set_major_locator(MaxNLocator(5))  # names stand beside the plot, so there is less room below it
+    ax.xaxis.set_major_locator(MaxNLocator(5 if right < 1e6 else 3))  # names beside the plot leave less room below it
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
     ax.grid(axis="y")
     beside(ax, ends, right)
@@ -56,9 +52,10 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
 
 
 def _short(name: str, taken: Container[str]) -> str:
-    """At most 26 letters, where that tells it from the others."""
-    short = name if len(name) <= 26 else name[:25] + "…"
-    return name if short in taken else short
+    """At most 26 letters, if possible of whole words, where that tells it from the others."""
+    cut = name[:25]
+    shorter = [cut.rsplit(" ", 1)[0] + " …", cut + "…"] if len(name) > 26 else []
+    return next((n for n in shorter if n not in taken), name)
 
 
 def megabytes(method: Method, at: Floats) -> Floats:

@@ -12,25 +12,57 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def beside(ax: Axes, ends: dict[str, tuple[float, float, str]], right: float, gap: float = 11.5) -> None:
-    """Write each name at its line's end (x, y, colour), at least `gap` points apart; outside, for lines that reach the edge."""
-    inner = {n: e for n, e in ends.items() if e[0] < 0.97 * right}
-    outer = {n: e for n, e in ends.items() if n not in inner}
+End = tuple[float, float, dict[str, Any]]  # where a line ends, and its look: colour, dash and marker
+Ends = dict[str, End]  # by the line's name
+MOST_INSIDE = 4  # names on the plot; more would hide it
+AWAY = 14  # points from the edge to the marker before a name
+
+
+def beside(ax: Axes, ends: Ends, right: float, gap: float = 11.5) -> None:
+    """Write each name at its line's end, at least `gap` points apart; outside, for lines that reach the edge.
+
+    Where they are too many for that, the line's marker stands before its name.
+    """
     ax.figure.draw_without_rendering()  # type: ignore[union-attr]  # the scales are final only now
+    places = {n: float(ax.transData.transform((x, y))[1]) for n, (x, y, _) in ends.items()}
+    early = {n for n, (x, _, _) in ends.items() if x < 0.97 * right}
+    inside = early if len(early) <= MOST_INSIDE else set()
     box = {"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 1.0}
-    for group, shift, style in ((inner, (-2, 15), {"ha": "right", "bbox": box}), (outer, (6, 0), {})):
-        places = {n: float(ax.transData.transform((x, y))[1]) for n, (x, y, _) in group.items()}
-        for name, y in spread(places, gap).items():
-            offset = (shift[0], shift[1] + y - places[name])
-            look: dict[str, Any] = {"color": group[name][2], "fontsize": 8.5, "va": "center", **style}
-            ax.annotate(name, group[name][:2], offset, textcoords="offset points", **look)
+    for name, place in spread({n: places[n] for n in ends if n in inside}, gap).items():
+        _write(ax, name, ends[name], (-2, 15 + place - places[name]), ha="right", bbox=box)
+    outside = spread({n: places[n] for n in ends if n not in inside}, gap)
+    crowded = early != inside or any(abs(place - places[n]) > gap / 2 for n, place in outside.items())
+    for name, place in outside.items():
+        end, up = (right, *ends[name][1:]), place - places[name]
+        if crowded:
+            _mark(ax, end, (AWAY, up), led=name not in early)
+        _write(ax, name, end, (AWAY + 7 if crowded else 6, up))
+
+
+def _write(ax: Axes, name: str, end: End, offset: tuple[float, float], **style: Any) -> None:
+    x, y, look = end
+    ax.annotate(name, (x, y), offset, textcoords="offset points", color=look["color"], fontsize=8.5, va="center", **style)
+
+
+def _mark(ax: Axes, end: End, offset: tuple[float, float], led: bool) -> None:
+    """The line's marker and, if `led`, the line drawn on to it."""
+    from matplotlib.lines import Line2D
+    from matplotlib.transforms import ScaledTranslation
+
+    x, y, look = end
+    there = ax.transData + ScaledTranslation(offset[0] / 72, offset[1] / 72, ax.figure.dpi_scale_trans)
+    ax.add_artist(Line2D([x], [y], markersize=5, clip_on=False, transform=there, **look))
+    if led:
+        line = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 0.9}
+        bare = {"arrowstyle": "-", "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", (x, y), offset, textcoords="offset points", arrowprops=line | bare)
 
 
 def spread(places: dict[str, float], gap: float) -> dict[str, float]:
     """Positions at least `gap` apart, moved as little as a sweep from the middle can do."""
     names = sorted(places, key=lambda n: places[n])
     y = np.array([places[n] for n in names])
-    for _ in range(100):
+    for _ in range(1000):
         short = gap - np.diff(y)
         if (short <= 1e-6).all():
             break

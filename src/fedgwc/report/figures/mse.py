@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedgwc.core import Floats
-from fedgwc.report.figures.labels import beside
-from fedgwc.report.theme import MARKERS, SOFT, canvas, power_of_ten, styled
+from fedgwc.report.figures.labels import Ends, beside
+from fedgwc.report.theme import SOFT, canvas, looks, power_of_ten, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,9 +17,10 @@ Lines = dict[int, tuple[Floats, Floats]]  # per cluster: rounds, MSE
 @styled
 def draw(lines: Lines, colour: dict[int, str], end: int, eps: float | None = None) -> Figure:
     figure, ax = canvas()
-    for i, (cluster, (x, y)) in enumerate(lines.items()):
-        ax.plot(x, y, color=colour.get(cluster, SOFT), linewidth=1.4)
-        ax.plot(x[-1], y[-1], MARKERS[i % len(MARKERS)], color=colour.get(cluster, SOFT), markersize=5, clip_on=False)
+    ends: Ends = {}
+    for (cluster, (x, y)), look in zip(lines.items(), looks(colour.get(c, SOFT) for c in lines), strict=True):
+        ax.plot(x, y, linewidth=1.4, markevery=[-1], markersize=5, clip_on=False, **look)
+        ends[f"cluster {cluster}"] = (x[-1], y[-1], look)
     ax.set_yscale("log")
     ax.yaxis.set_major_formatter(power_of_ten)
     ax.yaxis.minorticks_off()
@@ -28,7 +29,6 @@ def draw(lines: Lines, colour: dict[int, str], end: int, eps: float | None = Non
     if eps is not None:
         ax.axhline(eps, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)))
         ax.annotate(f"eps = {eps:g}", (0, eps), (4, 3), textcoords="offset points", color=SOFT, fontsize=8)
-    ends = {f"cluster {c}": (x[-1], y[-1], colour.get(c, SOFT)) for c, (x, y) in lines.items()}
     beside(ax, ends, end)
     return figure
 

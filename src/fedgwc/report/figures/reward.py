@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedgwc.report.cohort import Cohort
-from fedgwc.report.figures.labels import beside
+from fedgwc.report.figures.labels import Ends, beside
 from fedgwc.report.theme import INK, LIGHT, NEUTRAL, canvas, styled
 
 if TYPE_CHECKING:
@@ -32,10 +32,11 @@ def draw(cohort: Cohort) -> Figure:
                 label="others" if i == min({0, 1, 2} - {high, low}) else None,
             )
     ax.plot(steps, mean, color=INK, linestyle=(0, (4, 2)), linewidth=1.6, label="mean")
-    ends = {}
+    ends: Ends = {}
     for i, marker, colour, dash in ((high, "o", LIGHT[2], "-"), (low, "^", LIGHT[1], (0, (6, 2)))):
-        ax.plot(steps, cohort.losses[i], color=colour, marker=marker, markersize=5.5, linestyle=dash, linewidth=2, clip_on=False)
-        ends[f"client {cohort.clients[i]}:\nreward {cohort.rewards[i]:.2f}"] = (steps[-1], cohort.losses[i][-1], colour)
+        look: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": dash}
+        ax.plot(steps, cohort.losses[i], markersize=5.5, linewidth=2, clip_on=False, **look)
+        ends[f"client {cohort.clients[i]}:\nreward {cohort.rewards[i]:.2f}"] = (steps[-1], cohort.losses[i][-1], look)
     ax.set(xlabel="local step", ylabel="loss", xticks=steps if len(steps) <= 12 else steps[:: len(steps) // 10])
     ax.grid(axis="y")
     ax.legend(ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)

@@ -10,7 +10,7 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Floats
 from fedgwc.report.content import plural
 from fedgwc.report.data import Judged
-from fedgwc.report.theme import INK, MARKERS, SOFT, WIDE, styled
+from fedgwc.report.theme import INK, SOFT, WIDE, looks, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,13 +31,12 @@ def draw(lines: Lines, colour: dict[int, str], end: int, algorithm: FedGWC) -> F
         f"share of rounds with contrast of {algorithm.contrast:g} or more": 0.5,
     }
     for i, (ax, (title, asked)) in enumerate(zip(panels, titles.items(), strict=True)):
-        for n, (cluster, judged) in enumerate(lines.items()):
+        for (cluster, judged), look in zip(lines.items(), looks(colour.get(c, SOFT) for c in lines), strict=True):
             seen = zip(judged, readings(judged)[:, i], strict=True)
             points = [(j.round, y, j.verdict.divides) for j, y in seen if np.isfinite(y)]
             rings = [p for p in points if p[2]]
-            look: dict[str, Any] = {"color": colour.get(cluster, SOFT), "marker": MARKERS[n % len(MARKERS)], "markersize": 4}
-            look |= {"linewidth": 1.2, "label": f"cluster {cluster}"}
-            for some, how in ((points, look), (rings, RING)):
+            line = look | {"markersize": 4, "linewidth": 1.2, "label": f"cluster {cluster}"}
+            for some, how in ((points, line), (rings, RING)):
                 if some:  # nothing at all has no place, which the layout cannot bear
                     ax.plot([p[0] for p in some], [p[1] for p in some], clip_on=False, **how)
         ax.axhline(asked, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)))
