@@ -138,12 +138,13 @@ def test_what_is_left_of_a_few_points_is_no_group():
 
 
 def test_where_groups_are_too_small_likes_are_parted_on_the_first_axis_for_no_gain():
-    """Two of eight stand far off, and with one more they make a side: no other three and five are as much alike."""
-    on_axis = np.array([0.0, 1.0, 2.0, 4.0, 5.0, 6.0, 40.0, 41.0])
+    """Two of ten stand far off, and with one more they make a side: no other three and seven are as much alike."""
+    on_axis = np.array([0.0, 1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 40.0, 41.0])
     cut = best_cut(on_axis[:, None], 3)
     assert cut.gain == -np.inf
-    assert cut.labels.tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert cut.labels.tolist() == [0, 0, 0, 0, 0, 0, 0, 1, 1, 1]
     assert best_cut(on_axis[:, None], 2).gain > 15
+    assert best_cut(on_axis[1:, None], 2).gain == -np.inf  # nine are too few to tell
 
 
 @given(st.integers(6, 20), st.integers(1, 3), st.integers(0, 10**6))

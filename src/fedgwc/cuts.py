@@ -23,7 +23,7 @@ FEW_STEPS, STEPS = 5, 100  # of EM: from every start, and from the few that are 
 BEST = 3
 ENOUGH = 2000  # clients that tell which these are
 NARROWEST = 1e-6  # a group's variance, where that of the cloud is 1
-TOO_FEW = 6  # clients, below which any are in groups by chance: they gain nothing
+TOO_FEW = 10  # clients, below which any are in groups by chance: they gain nothing
 MOST_ASIDE = 0.1  # of the clients: what is left of a few is soon in groups by chance
 
 
@@ -93,7 +93,7 @@ def best_cut(points: Floats, min_size: int, n_max: int = 2) -> Cut | None:
                 there = there[~few]
                 break
         else:
-            return _likes(points, min_size)
+            return likes(points, min_size)
     return None
 
 
@@ -104,8 +104,10 @@ def seen_across(points: Floats, cut: Cut) -> Floats:
     return np.stack([points @ cut.line, points @ square[0] if len(square) else np.zeros(len(points))], 1)
 
 
-def _likes(points: Floats, min_size: int) -> Cut | None:
+def likes(points: Floats, min_size: int) -> Cut | None:
     """No groups, but two sides along the first axis that are as much alike in themselves as can be."""
+    if not points.shape[1]:
+        return None
     on_axis = points[:, 0] - points[:, 0].mean()
     order = np.argsort(on_axis, kind="stable")
     behind = np.arange(min_size, len(points) - min_size + 1)

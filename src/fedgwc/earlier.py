@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedgwc.settings import flatten, set_path
+
 # Where a run has the setting named first, it did so.
 ADDED: dict[str, dict[str, Any]] = {
     "algorithm.draws": {"algorithm.margin": 0.0},
@@ -13,9 +15,10 @@ ADDED: dict[str, dict[str, Any]] = {
         "algorithm.aggregator.clip": 0.0,
     },
     "algorithm.when": {"algorithm.pairs_up_to": 4096},
+    "algorithm.sides": {"algorithm.echo": False},
 }
 # Of no account for FedGWC's other rules, which came before these or live beside them.
-WINDOWS_ONLY = ("sides", "agreement", "directions", "contrast", "gain", "drift", "draws", "margin")
+WINDOWS_ONLY = ("sides", "echo", "agreement", "directions", "contrast", "gain", "drift", "draws", "margin")
 
 
 def completed(flat: dict[str, Any]) -> dict[str, Any]:
@@ -25,6 +28,15 @@ def completed(flat: dict[str, Any]) -> dict[str, Any]:
     if flat.get("algorithm.when", "windows") == "windows":
         return flat
     return {key: value for key, value in flat.items() if key.removeprefix("algorithm.") not in WINDOWS_ONLY}
+
+
+def as_it_was(tables: dict[str, Any]) -> dict[str, Any]:
+    """The tables of a run's experiment, with the settings that came after it as it would have had them."""
+    flat = flatten(tables)
+    for key, value in completed(flat).items():
+        if key not in flat:
+            tables = set_path(tables, tuple(key.split(".")), value)
+    return tables
 
 
 def judged_otherwise(verdicts: list[dict[str, Any]]) -> bool:

@@ -16,6 +16,7 @@ from fedgwc.errors import InputError
 
 HUGE = 1e100  # losses beyond are taken for this, so that their squares are numbers
 TINY = np.finfo(np.float64).tiny
+BEYOND = 5  # times the median deviation from the median: whoever is farther out is taken to be so far
 
 
 def gaussian_rewards(
@@ -170,11 +171,39 @@ class Readings:
         two = two.sum(-2) / clients
         return two[..., 0], two[..., 1]
 
+    def levels(self) -> Floats:
+        """Logarithms of the first losses [..., n], bounded; who made no first step stands in the middle."""
+        first, made = self.x[..., 0], self.made[..., 0]
+        log = np.log(np.maximum(first if self.whole else np.where(made, first, 1.0), TINY))
+        if not made.all():
+            log = np.where(made, log, np.nanmedian(np.where(made, log, np.nan), -1, keepdims=True))
+        return bounded(log)
+
     @cached_property
     def _own_steps(self) -> tuple[Floats, Floats]:
         """Losses less each step's mean: every client's own mean [..., n], and squares around it, summed."""
         own = self.apart.sum(-1) / self.steps
         return own, (self._or_zero(self.apart - own[..., None]) ** 2).sum(-1)
+
+
+def bounded(values: Floats) -> Floats:
+    """Values [..., n] that lie no farther from their median than `BEYOND` times the median distance from it.
+
+    One false number then moves a mean by no more than a true one could.
+
+    >>> bounded(np.array([1.0, 2.0, 3.0, 4.0, 1e9])).tolist()
+    [1.0, 2.0, 3.0, 4.0, 8.0]
+    """
+    middle = _median(values)
+    most = BEYOND * _median(np.abs(values - middle))
+    return np.asarray(np.clip(values, middle - most, middle + most))
+
+
+def _median(values: Floats) -> Floats:
+    """[..., 1]; numpy's own takes several times as long for a cohort."""
+    n = values.shape[-1]
+    ordered = np.sort(values, -1)
+    return np.asarray((ordered[..., (n - 1) // 2, None] + ordered[..., n // 2, None]) / 2)
 
 
 def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:

@@ -77,6 +77,8 @@ def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
         raise InputError(
             f"{where} holds no losses and no rewards: its losses were private, and its algorithm asked for no rewards"
         )
+    if losses.dtype == np.float16:  # kept small, but computed with more digits: what seems equal there was not
+        losses = losses.astype(np.float32)
     return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, sizes, rewards, readings)
 
 

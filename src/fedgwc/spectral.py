@@ -54,7 +54,7 @@ def coordinates(distances: NDArray[Any], n: int) -> Floats:
         return np.asarray(-0.5 * (rows - rows.mean(1, keepdims=True)))
 
     values, vectors = largest_eigenpairs(distances, n, product, whole)
-    real = values > 1e-9 * max(float(distances.max()), 1e-12)
+    real = values > 1e-9 * max(float(distances.max()), -float(distances.min()), 1e-12)
     return np.asarray(vectors[:, real] * np.sqrt(K), np.float64)
 
 

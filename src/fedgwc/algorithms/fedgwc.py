@@ -34,7 +34,7 @@ from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.verdicts import Attempt, in_words, judged
 from fedgwc.algorithms.windows import among, cloud, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
-from fedgwc.cuts import Cut, best_cut
+from fedgwc.cuts import Cut, best_cut, likes
 from fedgwc.errors import InputError
 from fedgwc.interactions import Features, Score, affinity, fedgw_cluster
 from fedgwc.settings import plain
@@ -53,12 +53,13 @@ class FedGWC:
     aggregator: Aggregator = field(default_factory=Aggregator)
     beta: float = 0.5  # spread of the RBF kernel
     n_max: int = 5  # most groups that are looked for; "windows" divides in two, where these are farthest apart
-    min_size: int = 5  # smallest group; 3 / rate keeps the total cohort constant, and then finds no smaller group
+    min_size: int = 3  # smallest group; 3 / rate keeps the total cohort constant, and then finds no smaller group
     # Rewards
     statistics: Literal["plain", "weighted"] = "plain"  # of the cohort's losses: plain, or by sample counts
     loss_samples: int = 0  # > 0: statistics of so many normal draws instead
     normalise: bool = False  # divide rewards by their sum over the cohort
     sides: bool = True  # two matrices beside P: on which side of the mean losses lie, and how restless they are
+    echo: bool = True  # and a third: whose first losses are lower after whom has trained, of "windows" by pairs
     # Interactions
     step: Literal["1/n", "constant", "cohort"] = "1/n"  # 1/visits of the pair; alpha; cohort size / cluster size
     alpha: float = 0.1  # of step "constant"
@@ -66,7 +67,7 @@ class FedGWC:
     # When to try a split
     when: Literal["windows", "visits", "mse"] = "windows"
     visits: int = 3  # rounds until the median pair was seen so often; "visits": then 2, 4, 8, ... times that
-    agreement: float = 0.9  # adjusted Rand index between the cuts at the ends of two windows
+    agreement: float = 0.94  # adjusted Rand index between the cuts at the ends of two windows
     directions: int = 6  # leading axes of the clients' cloud in whose span, or that of the first few, it is cut in two
     contrast: float = 1.0  # how much more clients must differ than a client's own batches
     gain: float = 15.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
@@ -146,7 +147,7 @@ class FedGWC:
 
         leaves: list[Cluster] = []
         verdicts: list[Verdict] = []
-        splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None) for s in state.splits]
+        splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None, echo=None) for s in state.splits]
         n_born = state.n_born
         for cluster in learnt(self, state.clusters, updates, own, rng):
             tried = self.attempt(cluster, len(sampled), rng.seed)
@@ -158,7 +159,9 @@ class FedGWC:
             children = self._children(c, labels, tried.scores, n_born, rng.round)
             n_born += len(children)
             leaves += children
-            splits.append(Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.P, c.distances, c.paths))
+            splits.append(
+                Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.P, c.distances, c.paths, c.echo)
+            )
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born, tuple(verdicts))
 
     def clustering(self, state: FedGWCState) -> Clustering:
@@ -209,16 +212,20 @@ class FedGWC:
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
         known = with_window(cluster, views)
-        cut = self._cut(known)
+        cut = self._cut(known, cluster.drifts)
         verdict = judged(cluster, cut, self.agreement, self.gain)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
         if cut is None or not verdict.divides:
             return Attempt(self._next_window(tried), verdict=verdict)
         return Attempt(tried, cut.labels, {2: cut.score}, verdict)
 
-    def _cut(self, known: Cluster) -> Cut | None:
-        points = cloud(known.distances, known.paths, self.directions_of(len(known.members)))
-        return best_cut(points, self.min_size, self.n_max)
+    def _cut(self, known: Cluster, adrift: bool = False) -> Cut | None:
+        """Where there are groups; of clients that drift and form none, where most of them stay with those who help them."""
+        points = cloud(known, self.directions_of(len(known.members)))
+        cut = best_cut(points, self.min_size, self.n_max)
+        if adrift and known.echo is not None and (cut is None or cut.gain < self.gain):
+            return likes(points, self.min_size)
+        return cut
 
     def directions_of(self, K: int) -> int:
         """One for every 10 clients: in many dimensions any few points fall into groups. Two at least, because the first may
@@ -250,7 +257,7 @@ class FedGWC:
     def _next_window(self, cluster: Cluster) -> Cluster:
         c = cluster
         fresh = self._cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
-        fresh = replace(fresh, distances=c.distances, paths=c.paths, cut=c.cut)
+        fresh = replace(fresh, distances=c.distances, paths=c.paths, echo=c.echo, level=c.level, before=c.before, cut=c.cut)
         return replace(fresh, attempts=c.attempts, mse=c.mse)
 
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
@@ -289,9 +296,12 @@ class FedGWC:
         # Zeros take no memory until they are written to, and by then the matrices of the window before are gone.
         P = np.zeros(shape, real) if self.start == "zero" else np.full(shape, 1 / K**2, real)
         sides, spreads = np.zeros((2, *shape), real) if self.sides and self.when == "windows" else (None, None)
+        listens = self.echo and sides is not None and by_pairs
+        echo, level = (np.zeros(shape, real), np.full(K, np.nan)) if listens else (None, None)
         visits = np.zeros(shape, whole)
         gammas = np.zeros(K), np.zeros(K)
-        return Cluster(id, parent, born, members, server, P, visits, *gammas, scores=scores, sides=sides, spreads=spreads)
+        cluster = Cluster(id, parent, born, members, server, P, visits, *gammas, scores=scores, sides=sides, spreads=spreads)
+        return replace(cluster, echo=echo, level=level)
 
     # What a run records
 

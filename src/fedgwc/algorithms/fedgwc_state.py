@@ -44,6 +44,9 @@ class Cluster:
     apart: int = 0  # of these, rounds in which clients differed by the contrast that a split asks for
     adrift: int = 0  # and rounds in which they drifted as much as one asks for
     distances: Floats | None = None  # [K, K] squared, between perception vectors, summed over the windows that are over
+    echo: Floats | None = None  # [K, K] by how much k's first loss was lower than usual after j had trained, summed over rounds
+    level: Floats | None = None  # [K] logarithm of the first loss that is usual for a client; NaN: not known yet
+    before: Ids | None = None  # the places among the members of who trained in the last round; None: nobody, or not this model
     cut: Ids | None = None  # [K] where the last of these would have divided the cluster
     paths: Floats | None = None  # [K, m], by client in place of distances: their means, window by window and view by view
 
@@ -55,6 +58,11 @@ class Cluster:
     def contrast(self) -> float:
         """How much more clients differ than the batches of one client do; 0: not at all."""
         return self.between / self.within - 1 if self.within > 0 else np.inf
+
+    @property
+    def drifts(self) -> bool:
+        """Nobody can use the model they share: any division into likes helps, whether or not there are groups."""
+        return adrift_in_half(self.adrift, self.heard)
 
     @property
     def drift(self) -> float:
@@ -76,6 +84,7 @@ class Split:
     P: Floats | None = None  # [K, K] at the split; kept, with the next, for the one round in which they are news
     distances: Floats | None = None  # [K, K]
     paths: Floats | None = None  # [K, m]
+    echo: Floats | None = None  # [K, K]
 
 
 @dataclass(frozen=True)
@@ -101,8 +110,7 @@ class Verdict:
 
     @property
     def drifts(self) -> bool:
-        """Nobody can use the model they share: any division into likes helps, whether or not there are groups."""
-        return 0 < self.rounds <= 2 * self.adrift
+        return adrift_in_half(self.adrift, self.rounds)
 
     @property
     def differs(self) -> bool:
@@ -116,6 +124,10 @@ class FedGWCState:
     sampled: Ids  # [N] rounds each client took part in
     n_born: int = 1
     verdicts: tuple[Verdict, ...] = ()  # of the windows that ended with the last round
+
+
+def adrift_in_half(adrift: int, rounds: int) -> bool:
+    return 0 < rounds <= 2 * adrift
 
 
 def changed(c: Cluster, new: dict[str, Any]) -> Cluster:
@@ -141,7 +153,7 @@ def copied(state: FedGWCState) -> FedGWCState:
 
 def written(c: Cluster) -> dict[str, Any]:
     """What rounds write to, by name: means and counts of the present window, and distances until then."""
-    named = {"P": c.P, "visits": c.visits, "sides": c.sides, "spreads": c.spreads, "distances": c.distances}
+    named = {"P": c.P, "visits": c.visits, "sides": c.sides, "spreads": c.spreads, "distances": c.distances, "echo": c.echo}
     return {name: a for name, a in named.items() if a is not None}
 
 
@@ -173,4 +185,4 @@ def recorded_tree(state: FedGWCState) -> list[dict[str, Any]]:
 
 def _what_decides(c: Cluster | Split) -> dict[str, NDArray[Any]]:
     P = c.P if c.P is not None and c.P.ndim == 2 else None  # by client it is gamma
-    return {name: a for name, a in {"P": P, "distances": c.distances, "paths": c.paths}.items() if a is not None}
+    return {name: a for name, a in {"P": P, "distances": c.distances, "paths": c.paths, "echo": c.echo}.items() if a is not None}

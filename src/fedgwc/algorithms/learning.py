@@ -16,10 +16,12 @@ from fedgwc.algorithms.fedgwc_state import Cluster, changed
 from fedgwc.algorithms.stacks import Told, cohorts_alike, count, entries, move
 from fedgwc.core import Floats, Ids, Rng, Updates
 from fedgwc.interactions import check_once, checked_rewards
-from fedgwc.readings import Readings
+from fedgwc.readings import Readings, bounded
 
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
+
+USUAL = 0.1  # step of the running mean that tells what loss is usual for a client
 
 
 def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, rng: Rng) -> list[Cluster]:
@@ -38,15 +40,18 @@ def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, r
     for places, rows in cohorts_alike(own, kinds, least=3):
         some = [clusters[i] for i in places]
         draws = rng.generator(some[0].id, 1) if a.loss_samples else None
-        told = _told(a, updates, rows, some[0].sides is not None, draws)
+        told = _told(a, updates, rows, some[0], draws)
         met = _met(a, some, updates.clients[rows], told)
         for i, whole, means in zip(places, told.whole.tolist(), met, strict=True):
             changes[i] |= _heard(a, clusters[i], whole) | means
+    for i, n in enumerate(np.bincount(own, minlength=len(clusters)).tolist()):
+        if 0 < n < 3:
+            changes[i]["before"] = None  # the model has changed, and who changed it is too few to be heard
     return [changed(c, new) for c, new in zip(clusters, changes, strict=True)]
 
 
-def _told(a: FedGWC, updates: Updates, rows: Ids, beside: bool, draws: np.random.Generator | None) -> Told:
-    """What equally large cohorts say, whose answers are `rows` [C, n]."""
+def _told(a: FedGWC, updates: Updates, rows: Ids, one: Cluster, draws: np.random.Generator | None) -> Told:
+    """What equally large cohorts say, whose answers are `rows` [C, n]; `one` of their clusters tells what all are asked."""
     if updates.rewards is not None:  # each client has computed its own
         given = checked_rewards(updates.rewards.double().numpy()[rows])
         known = updates.readings  # of one cohort they differ only where a replay mixes cohorts
@@ -55,8 +60,8 @@ def _told(a: FedGWC, updates: Updates, rows: Ids, beside: bool, draws: np.random
     seen = Readings(updates.losses.numpy()[rows], updates.sizes.numpy()[rows] if a.statistics == "weighted" else None)
     whole = np.array([*seen.variances(), *seen.first_losses()]).T
     each = [seen.rewards(a.normalise, a.loss_samples, draws)]
-    each += [seen.sides(), seen.spreads()] if beside else []
-    return Told(whole, np.array(each))
+    each += [seen.sides(), seen.spreads()] if one.sides is not None else []
+    return Told(whole, np.array(each), None if one.echo is None else seen.levels())
 
 
 def _heard(a: FedGWC, c: Cluster, whole: Sequence[float]) -> dict[str, Any]:
@@ -93,11 +98,35 @@ def _met(a: FedGWC, clusters: Sequence[Cluster], clients: Ids, told: Told) -> li
     if a.mse_average:
         step = alpha.reshape(len(clusters), -1).mean(1)
         mse = (1 - step) * [c.mse for c in clusters] + step * mse
+    heard = [{}] * len(clusters) if told.levels is None else _echoes(clusters, at, told.levels)
     met = []
-    for c, n, gamma, gamma2, m in zip(clusters, visits, gammas, gammas2, mse.tolist(), strict=True):
+    for c, n, gamma, gamma2, m, echo in zip(clusters, visits, gammas, gammas2, mse.tolist(), heard, strict=True):
         ripe = c.ripe + how_many(n == a.visits_wanted(c.attempts, by_pairs))
-        met.append({"gamma": gamma, "gamma2": gamma2, "mse": m, "calm": c.calm + 1 if m < a.eps else 0, "ripe": ripe})
+        met.append({"gamma": gamma, "gamma2": gamma2, "mse": m, "calm": c.calm + 1 if m < a.eps else 0, "ripe": ripe, **echo})
     return met
+
+
+def _echoes(clusters: Sequence[Cluster], at: Ids, levels: Floats) -> list[dict[str, Any]]:
+    """A client's first batch meets the model that the last round's clients have made: whom has that helped, by whom?
+
+    at and levels [C, n]. What is counted is by how much lower than usual a client's loss is, less the same of its cohort; the
+    matrices are written in place.
+    """
+    kept = [(c.echo, c.level, c.before) for c in clusters if c.echo is not None and c.level is not None]
+    usual = np.array([level[k] for (_, level, _), k in zip(kept, at, strict=True)])
+    known = np.isfinite(usual)
+    lower = bounded(np.where(known, usual - levels, 0.0))
+    lower = np.where(known, lower - (lower * known).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1), 0.0)
+    usual = np.where(known, usual + USUAL * (levels - usual), levels)
+    heard = []
+    for (echo, level, before), k, now, more in zip(kept, at, usual, lower, strict=True):
+        if before is not None:
+            pairs = k[:, None] * len(echo) + before
+            echo.put(pairs, echo.take(pairs) + more[:, None])
+        level = level.copy()
+        level[k] = now
+        heard.append({"level": level, "before": k})
+    return heard
 
 
 def _steps(a: FedGWC, visits: Ids, sizes: Ids) -> Floats:

@@ -25,6 +25,7 @@ class Told:
 
     whole: Floats  # [C, 4] `variances` and `first_losses`; NaN: unknown
     each: Floats  # [V, C, n] rewards, and perhaps sides and spreads
+    levels: Floats | None = None  # [C, n] `Readings.levels`, where echoes are listened to
 
 
 def cohorts_alike(own: Ids, kinds: Sequence[Hashable], least: int) -> Iterator[tuple[list[int], Ids]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedgwc.algorithms.fedgwc_state import Cluster, Verdict
 from fedgwc.core import Ids
-from fedgwc.cuts import Cut
+from fedgwc.cuts import TOO_FEW, Cut
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float, gain: 
     if v.reason == "groups":
         return f"there are groups of clients that differ ({told}; {differ})"
     against = {
-        "no cut": "nothing sets enough clients apart",
+        "no cut": "so few clients form groups only by chance" if v.clients < TOO_FEW else "nothing sets enough clients apart",
         "first cut": "the window before made no cut to agree with",
         "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f}, {agreement:g} is asked for)",
         "no groups": f"no groups describe clients clearly better than one does ({told})",

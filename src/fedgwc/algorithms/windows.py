@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from fedgwc.algorithms.fedgwc_state import Cluster
 from fedgwc.core import Floats, Ids
 from fedgwc.perception import add_distances
 from fedgwc.spectral import coordinates, principal_axes
+
+HELPING = 2  # axes of who helps whom
 
 
 def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
@@ -39,14 +41,42 @@ def from_the_middle(means: NDArray[Any], seen: NDArray[np.bool_]) -> NDArray[Any
 def among(c: Cluster, at: Ids) -> dict[str, Any]:
     """The same among some of the members, by name; empty before the first window is over."""
     if c.distances is not None:
-        return {"distances": c.distances[np.ix_(at, at)]}
+        pairs = np.ix_(at, at)
+        return {"distances": c.distances[pairs]} | ({} if c.echo is None else {"echo": c.echo[pairs]})
     return {} if c.paths is None else {"paths": c.paths[at]}
 
 
-def cloud(distances: NDArray[Any] | None, paths: NDArray[Any] | None, n: int) -> Floats:
-    """The leading axes [K, m] of the clients' cloud, m at most n, from the one or the other."""
-    if distances is not None:
-        return coordinates(distances, n)
-    if paths is not None:
-        return principal_axes(paths, n)
-    raise ValueError("before the first window is over there is no cloud of clients")
+class Known(Protocol):
+    """What is known of K clients, of the present or in a file."""
+
+    @property
+    def distances(self) -> NDArray[Any] | None: ...
+    @property
+    def paths(self) -> NDArray[Any] | None: ...
+    @property
+    def echo(self) -> NDArray[Any] | None: ...
+
+
+def cloud(known: Known, n: int) -> Floats:
+    """The leading axes [K, m] of the clients' cloud, m at most n; before them come those of who helps whom, two at most."""
+    if known.distances is not None:
+        axes = coordinates(known.distances, n)
+    elif known.paths is not None:
+        axes = principal_axes(known.paths, n)
+    else:
+        raise ValueError("before the first window is over there is no cloud of clients")
+    return axes if known.echo is None else np.column_stack([helping_axes(known.echo, min(n, HELPING)), axes])
+
+
+def helping_axes(echo: NDArray[Any], n: int) -> Floats:
+    """The leading axes [K, m] along which clients who help each other stand together.
+
+    How much a client helps itself says nothing about company: the diagonal becomes what its row and its column, which say how
+    much it gains from anybody and anybody from it, let expect.
+    """
+    both = echo + echo.T
+    K = len(both)
+    np.fill_diagonal(both, 0.0)
+    rows = both.sum(1, dtype=np.float64) / max(K - 2, 1)
+    np.fill_diagonal(both, 2 * rows - rows.sum() / max(K - 1, 1))  # exact where an entry is a sum of what either client brings
+    return coordinates(-both, n)

@@ -15,6 +15,7 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.commands.tables import Table, show
 from fedgwc.commands.why import why
+from fedgwc.earlier import as_it_was
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
 from fedgwc.metrics.evaluation import clustering_scores
@@ -50,7 +51,7 @@ def _recorded_with(path: Path) -> tuple[FedGWC | None, int]:
     """The settings and seed of the run that made the trace, where it was a FedGWC run: what `--set` then changes."""
     if not path.is_dir():
         return None, 0
-    job = experiment(RunFolder(path).config()["experiment"])
+    job = experiment(as_it_was(RunFolder(path).config()["experiment"]))
     return job.algorithm if isinstance(job.algorithm, FedGWC) else None, job.seed
 
 

@@ -75,7 +75,7 @@ def _wider(c: Cluster, members: Ids) -> Cluster:
     n = len(members) - len(c.members)
     if n == 0:
         return c
-    means = {**written(c), "gamma": c.gamma, "gamma2": c.gamma2, "distances": None}
+    means = {**written(c), "gamma": c.gamma, "gamma2": c.gamma2, "level": c.level, "distances": None}
     wider: dict[str, Any] = {name: np.pad(a, (0, n)) for name, a in means.items() if a is not None}
     distances = None if c.distances is None else _from_the_middle(c.distances, n)
     paths = None if c.paths is None else np.concatenate([c.paths, np.tile(c.paths.mean(0), (n, 1))])

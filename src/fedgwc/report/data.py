@@ -40,6 +40,7 @@ class Matrix:
     gamma2: Floats | None = None  # [K]
     distances: Floats | None = None  # [K, K]
     paths: Floats | None = None  # [K, m], by client
+    echo: Floats | None = None  # [K, K]
 
 
 @dataclass(frozen=True)

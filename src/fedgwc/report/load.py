@@ -147,14 +147,14 @@ def _matrix(path: Path, n_clients: int) -> Matrix:
         when, _, name = path.stem.partition("-")
         members = _members(arrays["members"], n_clients)
         one, pairs = members.shape, 2 * members.shape
-        fits = {"labels": one, "gamma": one, "gamma2": one, "P": pairs, "distances": pairs}
+        fits = {"labels": one, "gamma": one, "gamma2": one, "P": pairs, "distances": pairs, "echo": pairs}
         fits["visits"] = pairs if "P" in arrays else one
         fits["paths"] = (*one, arrays["paths"].shape[-1]) if "paths" in arrays else one
         known = {key: arrays[key] for key in fits if key in arrays}
         for key, value in known.items():
             if value.shape != fits[key]:
                 raise ValueError(f"{key} does not fit {len(members)} members, its shape is {value.shape}")
-            if key in ("P", "distances", "paths") and not (value.dtype.kind == "f" and np.isfinite(value).all()):
+            if key in ("P", "distances", "paths", "echo") and not (value.dtype.kind == "f" and np.isfinite(value).all()):
                 raise ValueError(f"{key} must be finite numbers")
         return Matrix(int(name), None if when == "end" else int(when), members, **known)
 

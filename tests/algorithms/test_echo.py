@@ -1,0 +1,166 @@
+"""Who helps whom: a client's first loss is lower than usual after those have trained who are of its kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.learning import USUAL, learnt
+from fedgwc.algorithms.windows import cloud, helping_axes
+from fedgwc.core import Rng, Updates
+from fedgwc.flower.growing import grow
+from fedgwc.metrics import adjusted_rand_index
+from fedgwc.readings import Readings, bounded
+from fedgwc.runner import rounds
+
+KIND = np.repeat([0, 1], 20)
+
+
+class Helping:
+    """40 clients of equal losses, but that the first is lower, the more of their kind trained in the round before."""
+
+    def __init__(self, help=0.05, noise=0.1, liar=False, drop=0.0):
+        self.help, self.noise, self.liar, self.drop, self.before = help, noise, liar, drop, np.array([], int)
+
+    def train(self, clients, models, which, seed):
+        rng = np.random.default_rng(seed)
+        helped = (KIND[clients][:, None] == KIND[self.before]).sum(1)
+        losses = np.exp(self.noise * rng.standard_normal((len(clients), 6)))
+        losses[:, 0] *= np.exp(self.drop - self.help * helped)
+        if self.liar:
+            losses[clients == 7] *= 10.0 ** rng.integers(-200, 200)
+        self.before = clients
+        return Updates(clients, models[which], torch.from_numpy(losses), torch.ones(len(clients)))
+
+
+def play(engine, n_rounds, **settings):
+    algorithm = FedGWC(**{"rate": 0.25, "visits": 3} | settings)
+    *_, (_, state) = rounds(algorithm, engine, torch.zeros(2, dtype=torch.float64), len(KIND), n_rounds, seed=1)
+    return algorithm, state
+
+
+def taught(levels, usual, before):
+    """Echoes of one round in which clients 0, 1, ... had these log losses, of 6 clients of usual ones."""
+    algorithm = FedGWC()
+    [cluster] = algorithm.init(torch.zeros(1), 6).clusters
+    cluster = replace(cluster, level=np.array(usual, float), before=None if before is None else np.array(before))
+    losses = torch.from_numpy(np.exp(np.array(levels, float))[:, None].repeat(2, 1))
+    n = len(levels)
+    updates = Updates(np.arange(n), torch.zeros(n, 1), losses, torch.ones(n))
+    [cluster] = learnt(algorithm, [cluster], updates, np.zeros(n, int), Rng(0, 1))
+    return cluster
+
+
+def test_what_one_round_tells():
+    """Clients 4 and 5 trained, and 0 has lost 0.3 less than usual, 1 as much and 2 0.3 more."""
+    cluster = taught([-0.3, 0.0, 0.3], [0] * 6, before=[4, 5])
+    expected = np.zeros((6, 6))
+    expected[:3, 4:] = [[0.3], [0.0], [-0.3]]
+    np.testing.assert_allclose(cluster.echo, expected, atol=1e-15)
+    np.testing.assert_allclose(cluster.level, [-0.3 * USUAL, 0, 0.3 * USUAL, 0, 0, 0], atol=1e-15)
+    assert cluster.before.tolist() == [0, 1, 2]
+
+
+def test_what_everybody_gains_or_nobody_is_used_to_is_no_echo():
+    assert not taught([-1.0, -1.0, -1.0], [0] * 6, before=[4, 5]).echo.any()
+    assert not taught([-0.3, 0.0, 0.3], [0] * 6, before=None).echo.any()
+    cluster = taught([-0.3, 0.0, 0.3], [np.nan] * 6, before=[4, 5])
+    assert not cluster.echo.any()
+    np.testing.assert_allclose(cluster.level[:3], [-0.3, 0.0, 0.3])
+    one_unknown = taught([9.0, 0.0, 0.3, -0.1, 0.1], [np.nan, 0, 0, 0, 0, 0], before=[5])  # the others gain -0.075 on average
+    np.testing.assert_allclose(one_unknown.echo[:5, 5], [0, 0.075, -0.225, 0.175, -0.025], atol=1e-12)
+
+
+def test_too_few_answers_change_the_model_and_are_not_heard():
+    cluster = taught([0.0, 0.0], [0] * 6, before=[4, 5])
+    assert cluster.before is None
+    assert not cluster.echo.any()
+    assert taught([], [0] * 6, before=[4, 5]).before.tolist() == [4, 5]
+
+
+def test_one_false_number_says_no_more_than_a_true_one_could():
+    assert bounded(np.array([1.0, 2.0, 3.0, 4.0, np.inf])).tolist() == [1, 2, 3, 4, 8]
+    assert bounded(np.array([5.0, 5.0, 5.0, 9.0])).tolist() == [5, 5, 5, 5]
+    levels = Readings([[np.exp(k)] for k in (1, 2, 3, 4, 700)]).levels()
+    np.testing.assert_allclose(levels, [1, 2, 3, 4, 8])
+    assert np.isfinite(Readings([[0.0], [1.0], [2.0], [3.0]]).levels()).all()
+
+
+def test_who_made_no_first_step_stands_in_the_middle():
+    losses = np.exp([[1.0, 1], [2, 1], [3, 1], [4, 1]])
+    losses[3, 0] = np.nan
+    np.testing.assert_allclose(Readings(losses).levels(), [1, 2, 3, 2])
+
+
+@given(st.integers(3, 12), st.integers(0, 10**6))
+def test_helping_oneself_or_everybody_sets_nobody_apart(K, seed):
+    rng = np.random.default_rng(seed)
+    rows, columns = rng.standard_normal((2, K))
+    echo = rows[:, None] + columns + np.diag(rng.standard_normal(K))
+    assert helping_axes(echo, 2).shape == (K, 0)
+
+
+def test_kinds_are_told_by_whom_they_help():
+    _, state = play(Helping(), 300, gain=1e9)
+    [cluster] = state.clusters
+    axis = helping_axes(cluster.echo, 1)[:, 0]
+    assert adjusted_rand_index(KIND, axis > np.median(axis)) > 0.6
+    same = (KIND[:, None] == KIND) & ~np.eye(len(KIND), dtype=bool)
+    assert cluster.echo[same].mean() > 0 > cluster.echo[KIND[:, None] != KIND].mean()
+
+
+@pytest.mark.parametrize("liar", [False, True], ids=["honest", "one liar"])
+def test_kinds_are_divided(liar):
+    """Liars are outliers, who go with somebody in the end; the others are divided right."""
+    settings = {"contrast": -1.0, "drift": 1e9}
+    algorithm, state = play(Helping(liar=liar), 600, **settings)
+    found = algorithm.clustering(state).labels
+    others = np.arange(len(KIND)) != 7
+    assert adjusted_rand_index(KIND[others], found[others]) == 1.0
+    algorithm, state = play(Helping(liar=liar), 600, echo=False, **settings)
+    assert not algorithm.clustering(state).labels.any()
+
+
+def test_whom_nobody_helps_are_not_divided():
+    algorithm, state = play(Helping(help=0.0), 600, contrast=-1.0, drift=1e9)
+    assert not algorithm.clustering(state).labels.any()
+
+
+def test_clients_that_drift_part_from_those_who_do_not_help_them():
+    """At a time when there are no groups yet: with echoes the first division has most of a kind on one side."""
+
+    def purity(echo):
+        _, state = play(Helping(drop=1.0), 400, echo=echo, gain=1e9, visits=10)
+        first = state.splits[0]
+        return max(np.mean(first.labels == KIND), np.mean(first.labels != KIND))
+
+    assert purity(True) > 0.85 > purity(False)
+
+
+def test_newcomers_have_helped_nobody_yet():
+    _, state = play(Helping(), 50)
+    wider = grow(state, np.array([0, 0])).clusters[0]
+    assert wider.echo.shape == (42, 42)
+    assert not wider.echo[40:].any()
+    assert not wider.echo[:, 40:].any()
+
+
+def test_their_axes_come_first():
+    _, state = play(Helping(), 200, gain=1e9)
+    [cluster] = state.clusters
+    both, alone = cloud(cluster, 4), cloud(replace(cluster, echo=None), 4)
+    np.testing.assert_allclose(both[:, 2:], alone)
+    np.testing.assert_allclose(both[:, :2], helping_axes(cluster.echo, 2))
+
+
+def test_only_where_pairs_and_losses_are_known():
+    for settings in ({"echo": False}, {"sides": False}, {"pairs_up_to": 2}, {"when": "visits"}):
+        [cluster] = FedGWC(**settings).init(torch.zeros(1), 4).clusters
+        assert cluster.echo is None
+        assert cluster.level is None
