@@ -34,7 +34,8 @@ def mistaken(draw: Draw, K: int, clouds: int) -> float:
     for _ in range(clouds):
         x = draw(rng, (K, DIMENSIONS))
         x = (x - x.mean(0)) / x.std(0) * SHORTER ** np.arange(DIMENSIONS)
-        cut = best_cut(principal_axes(x, algorithm.directions_of(K)), algorithm.min_size, algorithm.n_max)
+        axes = principal_axes(x, sum(algorithm.axes_of(K)))  # as many as a run looks at
+        cut = best_cut(axes, algorithm.min_size, algorithm.n_max)
         found += cut is not None and cut.gain >= algorithm.gain
     return found / clouds
 

@@ -1,4 +1,4 @@
-"""What recorded losses look like: by local step, between clients, and as a cloud of clients that falls in two.
+"""What recorded losses look like: by local step, between clients, as a cloud of clients that falls in two, and as echoes.
 
     python -m benchmarks.evidence_figures TRACES
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -20,22 +21,23 @@ from matplotlib.figure import Figure
 
 from benchmarks.evidence import ROOT, recordings
 from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import FedGWCState
+from fedgwc.algorithms.windows import cloud
+from fedgwc.core import Floats
 from fedgwc.cuts import best_cut, seen_across
 from fedgwc.readings import Readings
 from fedgwc.replay import Trace, read_trace, replay
-from fedgwc.report.theme import DASHES, LIGHT, MARKERS, NEUTRAL, PAPER, house_style
-from fedgwc.spectral import coordinates
+from fedgwc.report.theme import LIGHT, MARKERS, NEUTRAL, PAPER, house_style, looks
 
 FIGURES = ROOT / "docs/figures"
+NEVER = FedGWC(contrast=np.inf, drift=np.inf)  # divides nobody
 
 
 def steps(traces: dict[str, Trace]) -> Figure:
     """Losses of local steps 1, 2, ..., over the first: the mean of rounds 301 to 1,000."""
     figure, axes = plt.subplots(figsize=(6.8, 3.2), layout="constrained")
-    for i, (name, trace) in enumerate(traces.items()):
+    for look, (name, trace) in zip(_looks(traces), traces.items(), strict=True):
         mean = np.nanmean(trace.losses[300:1000].astype(np.float64), (0, 1))
-        axes.plot(np.arange(len(mean)) + 1, mean / mean[0], MARKERS[i], ls=DASHES[i % 6], color=LIGHT[i], label=name, ms=4)
+        axes.plot(np.arange(len(mean)) + 1, mean / mean[0], label=name, ms=4, **look)
     axes.axhline(1 / (1 + FedGWC().drift), color=NEUTRAL, lw=0.8, ls="--")
     axes.set(xlabel="local step", ylabel="loss over that of step 1", ylim=(0, 1.1))
     _legend(axes)
@@ -45,11 +47,11 @@ def steps(traces: dict[str, Trace]) -> Figure:
 def contrasts(traces: dict[str, Trace], width: int = 200) -> Figure:
     """The median over `width` rounds of the variance between clients over that between a client's batches."""
     figure, axes = plt.subplots(figsize=(6.8, 3.2), layout="constrained")
-    for i, (name, trace) in enumerate(traces.items()):
+    for look, (name, trace) in zip(_looks(traces), traces.items(), strict=True):
         ratios = [np.divide(*Readings(losses).variances()) for losses in trace.losses]
         spans = [np.median(ratios[t : t + width]) for t in range(0, len(ratios) - width + 1, width)]
         at = width * (np.arange(len(spans)) + 1)
-        axes.plot(at, spans, MARKERS[i], ls=DASHES[i % 6], color=LIGHT[i], label=name, ms=3, lw=1.2, markevery=3)
+        axes.plot(at, spans, label=name, ms=3, lw=1.2, markevery=3, **look)
     axes.axhline(1 + FedGWC().contrast, color=NEUTRAL, lw=0.8, ls="--")
     axes.set(xlabel="round", ylabel="variance between clients\nover that between batches", yscale="log")
     axes.set_yticks(ticks := [1, 2, 3, 5, 10, 20, 40], [str(t) for t in ticks])
@@ -58,11 +60,44 @@ def contrasts(traces: dict[str, Trace], width: int = 200) -> Figure:
     return figure
 
 
+def _looks(traces: dict[str, Trace]) -> list[dict[str, Any]]:
+    return looks(LIGHT[i % len(LIGHT)] for i in range(len(traces)))
+
+
 def _legend(axes: Axes) -> None:
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def clouds(traces: dict[str, Trace], rounds: int = 2700) -> Figure:
+def echoes(traces: dict[str, Trace]) -> Figure:
+    """How much pairs of clients help each other: of two kinds, and by the classes they share."""
+    kinds, mixes = traces["50 clean, 50 blurred"], traces["alpha 0.5"]
+    assert kinds.truth is not None
+    assert mixes.counts is not None
+    figure, (left, right) = plt.subplots(1, 2, figsize=(6.8, 2.8), layout="constrained")
+    order = np.argsort(kinds.truth, kind="stable")
+    blocks = _helped(kinds)[np.ix_(order, order)].reshape(20, 5, 20, 5)
+    np.einsum("aiaj->aij", blocks)[:, range(5), range(5)] = np.nan  # how much clients help themselves
+    means = np.nanmean(blocks, (1, 3))
+    shown = left.imshow(means, cmap="RdBu_r", vmin=-(most := np.abs(means).max()), vmax=most, extent=(0, 100, 100, 0))
+    figure.colorbar(shown, ax=left, label="echo, mean of 5 x 5 pairs")
+    left.set(title="50 clean, 50 blurred", xlabel="client", ylabel="client")
+    share = mixes.counts / mixes.counts.sum(1, keepdims=True)
+    apart = np.triu_indices(mixes.n_clients, 1)
+    shared = np.minimum(share[:, None], share).sum(2)[apart]
+    right.plot(shared, _helped(mixes)[apart], ".", color=LIGHT[0], ms=2, alpha=0.5)
+    right.set(title="alpha 0.5", xlabel="share of classes in common", ylabel="echo")
+    for axes in (left, right):
+        axes.title.set_fontsize(8)
+    return figure
+
+
+def _helped(trace: Trace) -> Floats:
+    echo = replay(trace, NEVER).clusters[0].echo
+    assert echo is not None
+    return (echo + echo.T) / 2
+
+
+def clouds(traces: dict[str, Trace], rounds: int = 4000) -> Figure:
     """Clients after so many rounds, along the line in which the best groups differ most."""
     figure, panels = plt.subplots(1, len(traces), figsize=(2.9 * len(traces), 2.9), layout="constrained", squeeze=False)
     for axes, (name, trace) in zip(panels[0], traces.items(), strict=True):
@@ -71,14 +106,9 @@ def clouds(traces: dict[str, Trace], rounds: int = 2700) -> Figure:
 
 
 def _cloud(axes: Axes, name: str, trace: Trace, rounds: int) -> None:
-    never = FedGWC(agreement=1.0, contrast=np.inf, drift=np.inf)
-    last: list[FedGWCState] = []
     cut_short = Trace(trace.ids[:rounds], trace.losses[:rounds], trace.n_clients, trace.truth)
-    replay(cut_short, never, watch=lambda _, state: last.__setitem__(slice(None), [state]))
-    distances = last[0].clusters[0].distances
-    assert distances is not None
-    points = coordinates(distances, never.directions_of(trace.n_clients))
-    cut = best_cut(points, never.min_size, never.n_max)
+    points = cloud(replay(cut_short, NEVER).clusters[0], *NEVER.axes_of(trace.n_clients))
+    cut = best_cut(points, NEVER.min_size, NEVER.n_max)
     assert cut is not None
     seen = seen_across(points, cut)
     truth = np.zeros(trace.n_clients, np.int64) if trace.truth is None else trace.truth
@@ -94,9 +124,10 @@ def main(place: Path) -> None:
     for federation, path in recordings(place):
         if federation not in traces:
             traces[federation] = read_trace(path)
-    grouped = {name: t for name, t in traces.items() if "clean" in name or name.startswith("homogeneous")}
+    grouped = {name: t for name, t in traces.items() if "clean" in name or "weaker" in name or name.startswith("homogeneous")}
     with house_style(**{"figure.facecolor": PAPER}):
-        for name, figure in (("steps", steps(traces)), ("contrast", contrasts(traces)), ("clouds", clouds(grouped))):
+        figures = {"steps": steps(traces), "contrast": contrasts(traces), "clouds": clouds(grouped), "echo": echoes(traces)}
+        for name, figure in figures.items():
             figure.savefig(FIGURES / f"evidence-{name}.png", dpi=110)
             print(FIGURES / f"evidence-{name}.png")
 

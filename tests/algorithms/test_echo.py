@@ -154,7 +154,7 @@ def test_newcomers_have_helped_nobody_yet():
 def test_their_axes_come_first():
     _, state = play(Helping(), 200, gain=1e9)
     [cluster] = state.clusters
-    both, alone = cloud(cluster, 4), cloud(replace(cluster, echo=None), 4)
+    both, alone = cloud(cluster, 4, 2), cloud(replace(cluster, echo=None), 4, 2)
     np.testing.assert_allclose(both[:, 2:], alone)
     np.testing.assert_allclose(both[:, :2], helping_axes(cluster.echo, 2))
 

@@ -178,8 +178,9 @@ def test_the_middle_one_of_three_groups_is_not_cut_through():
 
 def test_few_clients_are_seen_along_few_axes():
     """One for every 10; groups among few clients still show beside what sets every one of them apart."""
-    assert [FedGWC().directions_of(K) for K in (10, 29, 30, 59, 60, 10**6)] == [2, 2, 3, 5, 6, 6]
-    assert FedGWC(directions=1).directions_of(100) == 1
+    found = [FedGWC().axes_of(K) for K in (5, 10, 20, 29, 30, 59, 60, 10**6)]
+    assert found == [(2, 1), (2, 1), (2, 2), (2, 2), (3, 2), (5, 2), (6, 2), (6, 2)]
+    assert FedGWC(directions=1).axes_of(100) == (1, 2)
 
 
 def test_children_go_on_from_what_was_known():

@@ -42,6 +42,7 @@ from fedgwc.spectral import Assign
 
 MOST_VISITS = np.iinfo(np.int16).max  # that are counted within a window of many clients
 PER_DIRECTION = 10  # clients there must be for every axis of their cloud that is looked at
+HELPING = 2  # axes of who helps whom, at most
 MEETING = 10  # rounds of a client until it has met a given other one, when a tenth of them train
 
 
@@ -221,16 +222,18 @@ class FedGWC:
 
     def _cut(self, known: Cluster, adrift: bool = False) -> Cut | None:
         """Where there are groups; of clients that drift and form none, where most of them stay with those who help them."""
-        points = cloud(known, self.directions_of(len(known.members)))
+        points = cloud(known, *self.axes_of(len(known.members)))
         cut = best_cut(points, self.min_size, self.n_max)
         if adrift and known.echo is not None and (cut is None or cut.gain < self.gain):
             return likes(points, self.min_size)
         return cut
 
-    def directions_of(self, K: int) -> int:
-        """One for every 10 clients: in many dimensions any few points fall into groups. Two at least, because the first may
-        well show what sets every client apart, and the groups only beside it."""
-        return min(self.directions, max(2, K // PER_DIRECTION))
+    def axes_of(self, K: int) -> tuple[int, int]:
+        """Of the cloud and of who helps whom, one for every 10 clients each: in many dimensions any few points fall into
+        groups. Two of the cloud at least, because the first may well show what sets every client apart, and the groups only
+        beside it."""
+        many = K // PER_DIRECTION
+        return min(self.directions, max(2, many)), min(HELPING, max(1, many))
 
     def affinity(self, P: Floats, distances: Floats | None = None) -> Floats:
         """W [K, K] as this algorithm's settings make it."""

@@ -21,8 +21,6 @@ from fedgwc.core import Floats, Ids
 from fedgwc.perception import add_distances
 from fedgwc.spectral import coordinates, principal_axes
 
-HELPING = 2  # axes of who helps whom
-
 
 def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
     """What was known before, and what a window's views [K, K] or [K] tell. Views over pairs and distances are written to."""
@@ -57,15 +55,15 @@ class Known(Protocol):
     def echo(self) -> NDArray[Any] | None: ...
 
 
-def cloud(known: Known, n: int) -> Floats:
-    """The leading axes [K, m] of the clients' cloud, m at most n; before them come those of who helps whom, two at most."""
+def cloud(known: Known, n: int, helping: int) -> Floats:
+    """The leading axes [K, m] of the clients' cloud, n at most; before them come those of who helps whom, `helping` at most."""
     if known.distances is not None:
         axes = coordinates(known.distances, n)
     elif known.paths is not None:
         axes = principal_axes(known.paths, n)
     else:
         raise ValueError("before the first window is over there is no cloud of clients")
-    return axes if known.echo is None else np.column_stack([helping_axes(known.echo, min(n, HELPING)), axes])
+    return axes if known.echo is None else np.column_stack([helping_axes(known.echo, helping), axes])
 
 
 def helping_axes(echo: NDArray[Any], n: int) -> Floats:
@@ -74,9 +72,10 @@ def helping_axes(echo: NDArray[Any], n: int) -> Floats:
     How much a client helps itself says nothing about company: the diagonal becomes what its row and its column, which say how
     much it gains from anybody and anybody from it, let expect.
     """
-    both = echo + echo.T
-    K = len(both)
-    np.fill_diagonal(both, 0.0)
-    rows = both.sum(1, dtype=np.float64) / max(K - 2, 1)
-    np.fill_diagonal(both, 2 * rows - rows.sum() / max(K - 1, 1))  # exact where an entry is a sum of what either client brings
-    return coordinates(-both, n)
+    apart = echo + echo.T
+    np.negative(apart, out=apart)
+    K = len(apart)
+    np.fill_diagonal(apart, 0.0)
+    rows = apart.sum(1, dtype=np.float64) / max(K - 2, 1)
+    np.fill_diagonal(apart, 2 * rows - rows.sum() / max(K - 1, 1))  # exact where an entry is a sum of what either client brings
+    return coordinates(apart, n)

@@ -59,7 +59,7 @@ def has_plane(matrix: Matrix) -> bool:
 def plane(matrix: Matrix, algorithm: FedGWC) -> tuple[Floats, tuple[str, str]]:
     """Points [K, 2] that show what a split is decided by, and what the two axes are."""
     if algorithm.when == "windows" and not (matrix.distances is None and matrix.paths is None):
-        points = cloud(matrix, algorithm.directions_of(len(matrix.members)))
+        points = cloud(matrix, *algorithm.axes_of(len(matrix.members)))
         cut = best_cut(points, algorithm.min_size, algorithm.n_max)
         if cut is not None:
             return seen_across(points, cut), ("along the line that is cut", "first axis, square to it")
