@@ -436,9 +436,11 @@ def test_names_of_many_lines_that_end_early_stand_outside(lines: int, outside: i
     assert sum(isinstance(artist, Line2D) for artist in ax.get_children()) == outside  # their markers
 
 
-def test_long_names_are_cut_between_words_while_that_tells_them_apart() -> None:
-    long = "fedgwc margin=0.5 directions=3 contrast=2.0"
-    assert compare._short("fedgwc margin=0.5", ()) == "fedgwc margin=0.5"
-    assert compare._short(long, ()) == "fedgwc margin=0.5 …"
-    assert compare._short(long, ("fedgwc margin=0.5 …",)) == "fedgwc margin=0.5 directi…"
-    assert compare._short(long, ("fedgwc margin=0.5 …", "fedgwc margin=0.5 directi…")) == long
+def test_long_names_are_shortened_to_what_tells_them_apart() -> None:
+    both = "fedgwc echo=False min_size=5 agreement=0.9"
+    found = compare.short_names(["fedavg", both, f"{both} margin=0.5", f"{both} margin=0.0", both, both, both])
+    assert found[0] == "fedavg"
+    assert found[1] == "fedgwc echo=False …"
+    assert found[2:4] == ["fedgwc … margin=0.5", "fedgwc … margin=0.0"]
+    assert found[4:] == ["fedgwc echo=False min_siz…", "fedgwc echo=False min_siz… 2", "fedgwc echo=False min_siz… 3"]
+    assert compare.short_names(["x" * 300, "x" * 400]) == ["x" * 25 + " …", "x" * 25 + "…"]

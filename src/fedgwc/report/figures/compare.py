@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from itertools import cycle, islice
+from collections import Counter
+from itertools import chain, count, cycle, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from fedgwc.report.theme import LIGHT, PAPER, WIDE, canvas, looks, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LONGEST = 25  # letters of a name; a longer one would take the plot's room
+
 
 @styled
 def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) -> Figure:
@@ -26,7 +28,8 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
     figure, ax = canvas((WIDE[0], WIDE[1] + 0.4 + 0.15 * max(0, len(methods) - 6)))
     ends: Ends = {}
     right = 0.0
-    for i, (method, look) in enumerate(zip(methods, looks(islice(cycle(LIGHT), len(methods))), strict=True)):
+    names = short_names([m.name for m in methods])
+    for i, (method, name, look) in enumerate(zip(methods, names, looks(islice(cycle(LIGHT), len(methods))), strict=True)):
         at, values = method.curve(key, 100)
         if not len(at):
             continue
@@ -41,7 +44,7 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
         if len(where):
             above = ax.transData + ScaledTranslation(0, 8 / 72, figure.dpi_scale_trans)
             ax.plot(np.interp(where, at, x), np.interp(where, at, mean), "v", color=colour, markersize=4, transform=above, **edge)
-        ends[_short(method.name, ends)] = (float(x[-1]), float(mean[-1]), look)
+        ends[name] = (float(x[-1]), float(mean[-1]), look)
         right = max(right, float(x[-1]))
     ax.set(xlabel="megabytes sent, both ways" if traffic else "round", ylabel=label, xlim=(0, right or 1))
     ax.xaxis.set_major_locator(MaxNLocator(5 if right < 1e6 else 3))  # names beside the plot leave less room below it
@@ -51,11 +54,18 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
     return figure
 
 
-def _short(name: str, taken: Container[str]) -> str:
-    """At most 26 letters, if possible of whole words, where that tells it from the others."""
-    cut = name[:25]
-    shorter = [cut.rsplit(" ", 1)[0] + " …", cut + "…"] if len(name) > 26 else []
-    return next((n for n in shorter if n not in taken), name)
+def short_names(names: list[str]) -> list[str]:
+    """No two alike, of about 26 letters: a long one by a setting that no other has, else by its first ones, else numbered."""
+    words = [name.split(" ") for name in names]
+    used = Counter(word for each in words for word in each)
+    found: list[str] = []
+    for name, (first, *rest) in zip(names, words, strict=True):
+        cut = name[:LONGEST].rstrip()
+        own = [f"{first} … {word}"[: LONGEST + 5] for word in rest if used[word] == 1]
+        shorter = [*own, f"{cut.rsplit(' ', 1)[0]} …", f"{cut}…"] if len(name) > LONGEST + 1 else [name]
+        numbered = (f"{shorter[-1]} {i}" for i in count(2))
+        found.append(next(n for n in chain(shorter, numbered) if n not in found))
+    return found
 
 
 def megabytes(method: Method, at: Floats) -> Floats:
