@@ -171,13 +171,22 @@ class Readings:
         two = two.sum(-2) / clients
         return two[..., 0], two[..., 1]
 
+    def drift(self, times: float) -> NDArray[np.bool_]:
+        """Whether at least half of the clients lost so many times more in the first step than in the second [...]."""
+        if self.x.shape[-1] < 2:
+            return np.zeros(self.x.shape[:-2], bool)
+        first, second, both = self.x[..., 0], self.x[..., 1], self.made[..., :2].all(-1)
+        return np.asarray(2 * (both & (first >= times * second) & (first > 0)).sum(-1) >= np.maximum(both.sum(-1), 1))
+
     def levels(self) -> Floats:
-        """Logarithms of the first losses [..., n], bounded; who made no first step stands in the middle."""
+        """Logarithms of the first losses [..., n], bounded; NaN for a client that made no first step, or is too alone in that."""
         first, made = self.x[..., 0], self.made[..., 0]
         log = np.log(np.maximum(first if self.whole else np.where(made, first, 1.0), TINY))
-        if not made.all():
-            log = np.where(made, log, np.nanmedian(np.where(made, log, np.nan), -1, keepdims=True))
-        return bounded(log)
+        if made.all():
+            return bounded(log)
+        rows = zip(log.reshape(-1, log.shape[-1]), made.reshape(-1, log.shape[-1]), strict=True)
+        middle = np.reshape([np.median(x[m]) if m.any() else 0.0 for x, m in rows], (*log.shape[:-1], 1))
+        return np.where(made, bounded(np.where(made, log, middle)), np.nan)
 
     @cached_property
     def _own_steps(self) -> tuple[Floats, Floats]:

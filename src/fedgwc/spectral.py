@@ -53,8 +53,11 @@ def coordinates(distances: NDArray[Any], n: int) -> Floats:
         rows = distances - distances.mean(0)
         return np.asarray(-0.5 * (rows - rows.mean(1, keepdims=True)))
 
+    most = max(float(distances.max()), -float(distances.min()))
+    if not most:
+        return np.zeros((K, 0))  # and ARPACK has nothing to begin with
     values, vectors = largest_eigenpairs(distances, n, product, whole)
-    real = values > 1e-9 * max(float(distances.max()), -float(distances.min()), 1e-12)
+    real = values > max(1e-9, K * np.finfo(distances.dtype).eps) * max(most, 1e-12)  # beyond rounding
     return np.asarray(vectors[:, real] * np.sqrt(K), np.float64)
 
 

@@ -51,10 +51,16 @@ def taught(levels, usual, before):
     [cluster] = algorithm.init(torch.zeros(1), 6).clusters
     cluster = replace(cluster, level=np.array(usual, float), before=None if before is None else np.array(before))
     losses = torch.from_numpy(np.exp(np.array(levels, float))[:, None].repeat(2, 1))
+    losses[:, 1] = 1.0
     n = len(levels)
     updates = Updates(np.arange(n), torch.zeros(n, 1), losses, torch.ones(n))
     [cluster] = learnt(algorithm, [cluster], updates, np.zeros(n, int), Rng(0, 1))
     return cluster
+
+
+def axes(echo, n):
+    [cluster] = FedGWC().init(torch.zeros(1), len(echo)).clusters
+    return helping_axes(replace(cluster, echo=echo), n)
 
 
 def test_what_one_round_tells():
@@ -92,10 +98,15 @@ def test_one_false_number_says_no_more_than_a_true_one_could():
     assert np.isfinite(Readings([[0.0], [1.0], [2.0], [3.0]]).levels()).all()
 
 
-def test_who_made_no_first_step_stands_in_the_middle():
+def test_who_made_no_first_step_is_not_known():
     losses = np.exp([[1.0, 1], [2, 1], [3, 1], [4, 1]])
     losses[3, 0] = np.nan
-    np.testing.assert_allclose(Readings(losses).levels(), [1, 2, 3, 2])
+    np.testing.assert_allclose(Readings(losses).levels(), [1, 2, 3, np.nan])
+    losses[2, 0] = np.nan  # a step that two clients made tells nothing
+    np.testing.assert_array_equal(Readings(losses).levels(), [np.nan] * 4)
+    cluster = taught([np.nan, 0.0, 0.3, -0.1, 0.1], [0] * 6, before=[5])
+    np.testing.assert_allclose(cluster.echo[:5, 5], [0, 0.075, -0.225, 0.175, -0.025], atol=1e-12)
+    assert cluster.level[0] == 0
 
 
 @given(st.integers(3, 12), st.integers(0, 10**6))
@@ -103,13 +114,13 @@ def test_helping_oneself_or_everybody_sets_nobody_apart(K, seed):
     rng = np.random.default_rng(seed)
     rows, columns = rng.standard_normal((2, K))
     echo = rows[:, None] + columns + np.diag(rng.standard_normal(K))
-    assert helping_axes(echo, 2).shape == (K, 0)
+    assert axes(echo, 2).shape == (K, 0)
 
 
 def test_kinds_are_told_by_whom_they_help():
     _, state = play(Helping(), 300, gain=1e9)
     [cluster] = state.clusters
-    axis = helping_axes(cluster.echo, 1)[:, 0]
+    axis = helping_axes(cluster, 1)[:, 0]
     assert adjusted_rand_index(KIND, axis > np.median(axis)) > 0.6
     same = (KIND[:, None] == KIND) & ~np.eye(len(KIND), dtype=bool)
     assert cluster.echo[same].mean() > 0 > cluster.echo[KIND[:, None] != KIND].mean()
@@ -125,6 +136,88 @@ def test_kinds_are_divided(liar):
     assert adjusted_rand_index(KIND[others], found[others]) == 1.0
     algorithm, state = play(Helping(liar=liar), 600, echo=False, **settings)
     assert not algorithm.clustering(state).labels.any()
+
+
+def echoes_with(engine, n_rounds=400):
+    """How well the first axis tells the kinds, where cohorts are of three: 30 clients, a tenth of them a round."""
+    algorithm = FedGWC(gain=1e9, drift=1e9)
+    *_, (_, state) = rounds(algorithm, engine, torch.zeros(2, dtype=torch.float64), 30, n_rounds, seed=1)
+    axis = helping_axes(state.clusters[0], 1)[:, 0]
+    return abs(np.corrcoef(axis, KIND[5:35])[0, 1])
+
+
+class Few(Helping):
+    """30 of them, of either kind 15."""
+
+    def __init__(self, spoil=lambda losses, clients, rng: None, **settings):
+        super().__init__(help=0.3, **settings)
+        self.spoil = spoil
+
+    def train(self, clients, models, which, seed):
+        told = super().train(clients + 5, models, which, seed)
+        self.spoil(told.losses, clients, np.random.default_rng(seed))
+        return Updates(clients, told.models, told.losses, told.sizes)
+
+
+def zeros(losses, clients, rng):
+    losses[torch.from_numpy(rng.random(len(clients)) < 0.05), 0] = 0.0
+
+
+def colluding(losses, clients, rng):
+    if {3, 4} <= set(clients.tolist()):
+        losses[clients == 3], losses[clients == 4] = 1e-300, 1e100
+
+
+@pytest.mark.parametrize("spoil", [zeros, colluding])
+def test_losses_that_know_no_measure_do_not_drown_the_others(spoil):
+    """In cohorts of three, two that lie are most of them, and nothing else would bound what they say."""
+    assert echoes_with(Few()) > 0.9
+    assert echoes_with(Few(spoil)) > 0.7
+
+
+@pytest.mark.parametrize("n", [6, 8, 12])
+def test_one_liar_is_no_drift(n):
+    """It says that its first step took everything away, and is in half of the cohorts of six clients."""
+
+    def liar(losses, clients, rng):
+        losses[clients == 0, 0] = 1e6
+
+    algorithm = FedGWC()
+    start = torch.zeros(2, dtype=torch.float64)
+    states = [s for _, s in rounds(algorithm, Few(liar), start, n, 300, seed=1)]
+    assert len(states[-1].clusters) == 1
+    assert max(s.clusters[0].drift for s in states) > 1  # the mean is as high as it says
+    *_, (_, state) = rounds(algorithm, Few(drop=3.0), start, n, 300, seed=1)
+    assert len(state.clusters) > 1
+
+
+@pytest.mark.parametrize("settings", [{"rate": 1.0}, {"rate": 0.25, "private": True}], ids=["everybody trains", "private losses"])
+def test_who_drifts_without_echoes_is_cut_where_the_cloud_is(settings):
+    private = settings.pop("private", False)
+
+    class Drifting(Helping):
+        def train(self, clients, models, which, seed):
+            told = super().train(clients, models, which, seed)
+            told.losses[:] *= torch.from_numpy(1 + 0.2 * np.arange(40)[clients])[:, None]
+            if not private:
+                return told
+            seen = Readings(told.losses.numpy())
+            whole = torch.from_numpy(np.array([*seen.variances(), *seen.first_losses()])).expand(len(clients), 4)
+            return replace(told, losses=told.losses[:, :0], rewards=torch.from_numpy(seen.rewards()), readings=whole)
+
+    def first_division(echo):
+        _, state = play(Drifting(drop=1.0), 200, echo=echo, **settings)
+        return state.splits[0].labels.tolist()
+
+    assert first_division(True) == first_division(False)
+
+
+def test_many_clients_without_echoes_yet():
+    """Of which only a few eigenvectors are computed, in float32 above 1,024."""
+    for K, real in ((401, np.float64), (1100, np.float32)):
+        assert axes(np.zeros((K, K), real), 2).shape == (K, 0)
+        rows, columns = np.random.default_rng(0).standard_normal((2, K)).astype(real)
+        assert axes(rows[:, None] + columns, 2).shape == (K, 0)
 
 
 def test_whom_nobody_helps_are_not_divided():
@@ -147,6 +240,7 @@ def test_newcomers_have_helped_nobody_yet():
     _, state = play(Helping(), 50)
     wider = grow(state, np.array([0, 0])).clusters[0]
     assert wider.echo.shape == (42, 42)
+    assert np.isnan(wider.level[40:]).all()
     assert not wider.echo[40:].any()
     assert not wider.echo[:, 40:].any()
 
@@ -154,9 +248,12 @@ def test_newcomers_have_helped_nobody_yet():
 def test_their_axes_come_first():
     _, state = play(Helping(), 200, gain=1e9)
     [cluster] = state.clusters
-    both, alone = cloud(cluster, 4, 2), cloud(replace(cluster, echo=None), 4, 2)
-    np.testing.assert_allclose(both[:, 2:], alone)
-    np.testing.assert_allclose(both[:, :2], helping_axes(cluster.echo, 2))
+    helping, points = FedGWC().points(cluster)
+    assert helping == 2
+    np.testing.assert_allclose(points[:, 2:], cloud(cluster, 4))
+    none, alone = FedGWC().points(replace(cluster, echo=None))
+    assert none == 0
+    np.testing.assert_allclose(alone, cloud(cluster, 4))
 
 
 def test_only_where_pairs_and_losses_are_known():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
 
 USUAL = 0.1  # step of the running mean that tells what loss is usual for a client
+MOST = 1.0  # by which a loss counts as lower or higher than usual, in logarithms; true ones hardly ever differ so much
 
 
 def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, rng: Rng) -> list[Cluster]:
@@ -31,22 +32,21 @@ def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, r
     """
     servers = a.aggregator.steps([c.server for c in clusters], updates, own)
     changes: list[dict[str, Any]] = [{"server": server} for server in servers]
+    for i in set(own.tolist()):
+        changes[i]["before"] = None  # who has changed the model, unless they are heard below
     check_once(updates.clients)
     if updates.rewards is not None:
         came = np.flatnonzero(updates.rewards.isfinite())
         updates, own = updates.rows(came), own[came]
     # Draws are a cluster's own, and so is the type of its matrices.
-    kinds = [c.id if a.loss_samples else c.P.dtype for c in clusters]
+    kinds = [(c.id if a.loss_samples else c.P.dtype, c.echo is None) for c in clusters]
     for places, rows in cohorts_alike(own, kinds, least=3):
         some = [clusters[i] for i in places]
         draws = rng.generator(some[0].id, 1) if a.loss_samples else None
         told = _told(a, updates, rows, some[0], draws)
         met = _met(a, some, updates.clients[rows], told)
-        for i, whole, means in zip(places, told.whole.tolist(), met, strict=True):
-            changes[i] |= _heard(a, clusters[i], whole) | means
-    for i, n in enumerate(np.bincount(own, minlength=len(clusters)).tolist()):
-        if 0 < n < 3:
-            changes[i]["before"] = None  # the model has changed, and who changed it is too few to be heard
+        for i, whole, adrift, means in zip(places, told.whole.tolist(), told.adrift.tolist(), met, strict=True):
+            changes[i] |= _heard(a, clusters[i], whole, adrift) | means
     return [changed(c, new) for c, new in zip(clusters, changes, strict=True)]
 
 
@@ -56,15 +56,16 @@ def _told(a: FedGWC, updates: Updates, rows: Ids, one: Cluster, draws: np.random
         given = checked_rewards(updates.rewards.double().numpy()[rows])
         known = updates.readings  # of one cohort they differ only where a replay mixes cohorts
         whole = np.full((len(rows), 4), np.nan) if known is None else known.double().numpy()[rows].mean(1)
-        return Told(whole, (given / given.sum(1, keepdims=True) if a.normalise else given)[None])
+        adrift = (whole[:, 2] >= (1 + a.drift) * whole[:, 3]) & (whole[:, 2] > 0)  # means are all that is known
+        return Told(whole, adrift, (given / given.sum(1, keepdims=True) if a.normalise else given)[None])
     seen = Readings(updates.losses.numpy()[rows], updates.sizes.numpy()[rows] if a.statistics == "weighted" else None)
     whole = np.array([*seen.variances(), *seen.first_losses()]).T
     each = [seen.rewards(a.normalise, a.loss_samples, draws)]
     each += [seen.sides(), seen.spreads()] if one.sides is not None else []
-    return Told(whole, np.array(each), None if one.echo is None else seen.levels())
+    return Told(whole, seen.drift(1 + a.drift), np.array(each), None if one.echo is None else seen.levels())
 
 
-def _heard(a: FedGWC, c: Cluster, whole: Sequence[float]) -> dict[str, Any]:
+def _heard(a: FedGWC, c: Cluster, whole: Sequence[float], adrift: bool) -> dict[str, Any]:
     """What a cohort's losses as a whole change. Rounds are counted, because in half of them there is no single odd client."""
     if not math.isfinite(sum(whole)):
         return {}
@@ -76,7 +77,7 @@ def _heard(a: FedGWC, c: Cluster, whole: Sequence[float]) -> dict[str, Any]:
         "second": c.second + second,
         "heard": c.heard + 1,
         "apart": c.apart + (between >= (1 + a.contrast) * within),
-        "adrift": c.adrift + (first >= (1 + a.drift) * second and first > 0),
+        "adrift": c.adrift + adrift,
     }
 
 
@@ -114,10 +115,10 @@ def _echoes(clusters: Sequence[Cluster], at: Ids, levels: Floats) -> list[dict[s
     """
     kept = [(c.echo, c.level, c.before) for c in clusters if c.echo is not None and c.level is not None]
     usual = np.array([level[k] for (_, level, _), k in zip(kept, at, strict=True)])
-    known = np.isfinite(usual)
-    lower = bounded(np.where(known, usual - levels, 0.0))
+    known = np.isfinite(usual + levels)
+    lower = bounded(np.where(known, usual - levels, 0.0)).clip(-MOST, MOST)
     lower = np.where(known, lower - (lower * known).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1), 0.0)
-    usual = np.where(known, usual + USUAL * (levels - usual), levels)
+    usual = np.where(known, usual + USUAL * (levels - usual), np.where(np.isfinite(levels), levels, usual))
     heard = []
     for (echo, level, before), k, now, more in zip(kept, at, usual, lower, strict=True):
         if before is not None:

@@ -24,6 +24,7 @@ class Told:
     """What C equally large cohorts say about themselves and about their clients."""
 
     whole: Floats  # [C, 4] `variances` and `first_losses`; NaN: unknown
+    adrift: NDArray[np.bool_]  # [C] whether clients drift
     each: Floats  # [V, C, n] rewards, and perhaps sides and spreads
     levels: Floats | None = None  # [C, n] `Readings.levels`, where echoes are listened to
 

@@ -48,6 +48,8 @@ class Known(Protocol):
     """What is known of K clients, of the present or in a file."""
 
     @property
+    def members(self) -> Ids: ...
+    @property
     def distances(self) -> NDArray[Any] | None: ...
     @property
     def paths(self) -> NDArray[Any] | None: ...
@@ -55,24 +57,24 @@ class Known(Protocol):
     def echo(self) -> NDArray[Any] | None: ...
 
 
-def cloud(known: Known, n: int, helping: int) -> Floats:
-    """The leading axes [K, m] of the clients' cloud, n at most; before them come those of who helps whom, `helping` at most."""
+def cloud(known: Known, n: int) -> Floats:
+    """The leading axes [K, m] of the clients' cloud, m at most n."""
     if known.distances is not None:
-        axes = coordinates(known.distances, n)
-    elif known.paths is not None:
-        axes = principal_axes(known.paths, n)
-    else:
-        raise ValueError("before the first window is over there is no cloud of clients")
-    return axes if known.echo is None else np.column_stack([helping_axes(known.echo, helping), axes])
+        return coordinates(known.distances, n)
+    if known.paths is not None:
+        return principal_axes(known.paths, n)
+    raise ValueError("before the first window is over there is no cloud of clients")
 
 
-def helping_axes(echo: NDArray[Any], n: int) -> Floats:
-    """The leading axes [K, m] along which clients who help each other stand together.
+def helping_axes(known: Known, n: int) -> Floats:
+    """The leading axes [K, m] along which clients who help each other stand together, m at most n; 0 where that is not known.
 
     How much a client helps itself says nothing about company: the diagonal becomes what its row and its column, which say how
     much it gains from anybody and anybody from it, let expect.
     """
-    apart = echo + echo.T
+    if known.echo is None:
+        return np.zeros((len(known.members), 0))
+    apart = known.echo + known.echo.T
     np.negative(apart, out=apart)
     K = len(apart)
     np.fill_diagonal(apart, 0.0)

@@ -75,11 +75,12 @@ def _wider(c: Cluster, members: Ids) -> Cluster:
     n = len(members) - len(c.members)
     if n == 0:
         return c
-    means = {**written(c), "gamma": c.gamma, "gamma2": c.gamma2, "level": c.level, "distances": None}
+    means = {**written(c), "gamma": c.gamma, "gamma2": c.gamma2, "distances": None}
     wider: dict[str, Any] = {name: np.pad(a, (0, n)) for name, a in means.items() if a is not None}
     distances = None if c.distances is None else _from_the_middle(c.distances, n)
+    level = None if c.level is None else np.pad(c.level, (0, n), constant_values=np.nan)
     paths = None if c.paths is None else np.concatenate([c.paths, np.tile(c.paths.mean(0), (n, 1))])
-    return replace(c, members=members, distances=distances, paths=paths, cut=None, **wider)
+    return replace(c, members=members, distances=distances, paths=paths, level=level, cut=None, **wider)
 
 
 def _from_the_middle(distances: Floats, n: int) -> Floats:
