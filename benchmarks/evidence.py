@@ -176,7 +176,8 @@ def _cell(mine: list[Outcome]) -> str:
         return _span(mine, "clusters", "{:.0f}")
     if mine[0].smallest is not None and 10 * mine[0].smallest <= len(mine[0].labels):
         return f"{sum(bool(o.exact) for o in mine)} of {len(mine)}"
-    return _span(mine, "ari", "{:.2f}")
+    middle, span = f"{np.median([o.ari for o in mine if o.ari is not None]):.2f}", _span(mine, "ari", "{:.2f}")
+    return middle if span == middle else f"{middle} ({span})"
 
 
 def _federations(outcomes: list[Outcome]) -> list[str]:
