@@ -45,7 +45,7 @@ def clusters(K: int) -> dict[str, float]:
 
 
 def window_of_pairs(K: int) -> dict[str, float]:
-    """The end of a later window of the default, with the state it needs: means of all pairs, and distances until then."""
+    """The end of a later window of the default, with the state it needs: means of all pairs, distances and echoes until then."""
     algorithm = FedGWC(pairs_up_to=K)
     cluster = algorithm.init(torch.zeros(1), K).clusters[0]
     rng = np.random.default_rng(0)
@@ -55,6 +55,7 @@ def window_of_pairs(K: int) -> dict[str, float]:
         cluster.visits[rows] = rng.integers(0, 6, shape)  # three on average, and some pairs have never met
         cluster.sides[rows] = 0.3 + 0.2 * rng.random(shape, np.float32) + 0.2 * truth[rows, None]
         cluster.spreads[rows] = cluster.P[rows] = 0.4 + 0.2 * rng.random(shape, np.float32)
+        cluster.echo[rows] = rng.standard_normal(shape, np.float32)
     np.fill_diagonal(cluster.visits, 30)
     return end_of_window(algorithm, replace(cluster, distances=np.zeros_like(cluster.P)), truth)
 
