@@ -82,7 +82,9 @@ def measure(seeds: int, seconds: float, save: Callable[[Result], None] = lambda 
 
     `save` sees what there is so far, and `found` is such a result to go on with.
     """
-    plan = [(name, "mean") for name in ALGORITHMS] + [(name, c) for name in ("fedavg", "fedgwc") for c in COMBINE[1:]]
+    plan = [(name, "mean") for name in ALGORITHMS if name != "alone"] + [
+        (name, c) for name in ("fedavg", "fedgwc") for c in COMBINE[1:]
+    ]
     found = found or {"rounds": TABLES["rounds"], "rate": RATE, "runs": []}
     there = {(run["seed"], run["algorithm"], run["combine"], run["attack"]) for run in found["runs"]}
     stop = time.monotonic() + seconds
@@ -108,10 +110,11 @@ def tables(found: Result) -> dict[str, Table]:
     def honest(name: str, combine: str) -> list[str]:
         return [cell("honest", algorithm=name, combine=combine, attack=a) for a in attacks]
 
+    tried = {run["algorithm"] for run in found["runs"]}
     robust = [(name, combine) for name in ("fedavg", "fedgwc") for combine in COMBINE]
     where = [[a, *(cell(k, s, algorithm="fedgwc", combine="mean", attack=a) for k, s in COLUMNS)] for a in attacks]
     return {
-        "honest": Table(["algorithm", *attacks], [[name, *honest(name, "mean")] for name in ALGORITHMS]),
+        "honest": Table(["algorithm", *attacks], [[name, *honest(name, "mean")] for name in ALGORITHMS if name in tried]),
         "robust": Table(["algorithm", *attacks], [[f"{n}, {c}", *honest(n, c)] for n, c in robust]),
         "isolation": Table(["attack", "clusters", "malicious clients caught %", "honest clients dragged along %"], where),
     }
