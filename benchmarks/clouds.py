@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.windows import places
 from fedgwc.commands.tables import Table, markdown
 from fedgwc.core import Floats, Ids
 from fedgwc.cuts import best_cut
@@ -44,7 +45,7 @@ def mistaken(draw: Draw, K: int, clouds: int) -> float:
     for _ in range(clouds):
         x = draw(rng, (K, DIMENSIONS))
         x = (x - x.mean(0)) / x.std(0) * SHORTER ** np.arange(DIMENSIONS)
-        _, points = algorithm.points(Chance(np.arange(K), x, rng.standard_normal((K, K))))
+        _, points = places(Chance(np.arange(K), x, rng.standard_normal((K, K))), algorithm.directions)
         cut = best_cut(points, algorithm.min_size, algorithm.n_max)
         found += cut is not None and cut.gain >= algorithm.gain
     return found / clouds

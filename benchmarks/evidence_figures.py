@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.evidence import ROOT, recordings
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.windows import places
 from fedgwc.core import Floats
 from fedgwc.cuts import best_cut, seen_across
 from fedgwc.readings import Readings
@@ -106,7 +107,7 @@ def clouds(traces: dict[str, Trace], rounds: int = 4000) -> Figure:
 
 def _cloud(axes: Axes, name: str, trace: Trace, rounds: int) -> None:
     cut_short = Trace(trace.ids[:rounds], trace.losses[:rounds], trace.n_clients, trace.truth)
-    _, points = NEVER.points(replay(cut_short, NEVER).clusters[0])
+    _, points = places(replay(cut_short, NEVER).clusters[0], NEVER.directions)
     cut = best_cut(points, NEVER.min_size, NEVER.n_max)
     assert cut is not None
     seen = seen_across(points, cut)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fedgwc.earlier import as_it_was
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment, load, read_recipe, recipes
 from fedgwc.settings import parse_assignment, set_path
@@ -113,3 +114,12 @@ def test_unreadable_recipes(tmp_path) -> None:
         (tmp_path / "r.toml").write_bytes(content)
         with pytest.raises(InputError, match="not a TOML recipe"):
             read_recipe(tmp_path / "r.toml")
+
+
+def test_a_run_from_before_there_were_echoes_is_replayed_without():
+    before = {"algorithm": {"name": "fedgwc", "when": "windows", "sides": True}}
+    assert as_it_was(before)["algorithm"]["echo"] is False
+    assert "echo" not in before["algorithm"]
+    since = {"algorithm": {**before["algorithm"], "echo": True}}
+    assert as_it_was(since)["algorithm"]["echo"] is True
+    assert "echo" not in as_it_was({"algorithm": {"name": "fedavg", "rate": 0.1}})["algorithm"]

@@ -106,8 +106,6 @@ def seen_across(points: Floats, cut: Cut) -> Floats:
 
 def likes(points: Floats, min_size: int) -> Cut | None:
     """No groups, but two sides along the first axis that are as much alike in themselves as can be."""
-    if not points.shape[1]:
-        return None
     on_axis = points[:, 0] - points[:, 0].mean()
     order = np.argsort(on_axis, kind="stable")
     behind = np.arange(min_size, len(points) - min_size + 1)

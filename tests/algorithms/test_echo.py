@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.learning import USUAL, learnt
-from fedgwc.algorithms.windows import cloud, helping_axes
+from fedgwc.algorithms.windows import cloud, helping_axes, places
 from fedgwc.core import Rng, Updates
 from fedgwc.flower.growing import grow
 from fedgwc.metrics import adjusted_rand_index
@@ -248,10 +248,10 @@ def test_newcomers_have_helped_nobody_yet():
 def test_their_axes_come_first():
     _, state = play(Helping(), 200, gain=1e9)
     [cluster] = state.clusters
-    helping, points = FedGWC().points(cluster)
+    helping, points = places(cluster, 6)
     assert helping == 2
     np.testing.assert_allclose(points[:, 2:], cloud(cluster, 4))
-    none, alone = FedGWC().points(replace(cluster, echo=None))
+    none, alone = places(replace(cluster, echo=None), 6)
     assert none == 0
     np.testing.assert_allclose(alone, cloud(cluster, 4))
 

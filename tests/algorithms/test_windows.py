@@ -14,6 +14,7 @@ from fedgwc import perception
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Verdict
 from fedgwc.algorithms.verdicts import in_words, judged
+from fedgwc.algorithms.windows import axes_of
 from fedgwc.codec import pack, unpack
 from fedgwc.core import Rng, Updates
 from fedgwc.cuts import Cut
@@ -179,9 +180,9 @@ def test_the_middle_one_of_three_groups_is_not_cut_through():
 
 def test_few_clients_are_seen_along_few_axes():
     """One for every 10; groups among few clients still show beside what sets every one of them apart."""
-    found = [FedGWC().axes_of(K) for K in (5, 10, 20, 29, 30, 59, 60, 10**6)]
+    found = [axes_of(K, 6) for K in (5, 10, 20, 29, 30, 59, 60, 10**6)]
     assert found == [(2, 1), (2, 1), (2, 2), (2, 2), (3, 2), (5, 2), (6, 2), (6, 2)]
-    assert FedGWC(directions=1).axes_of(100) == (1, 2)
+    assert axes_of(100, 1) == (1, 2)
 
 
 def test_children_go_on_from_what_was_known():

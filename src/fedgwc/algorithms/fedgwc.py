@@ -32,7 +32,7 @@ from fedgwc.algorithms.fedgwc_state import (
 )
 from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.verdicts import Attempt, in_words, judged
-from fedgwc.algorithms.windows import Known, among, cloud, helping_axes, with_window
+from fedgwc.algorithms.windows import among, places, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
 from fedgwc.cuts import Cut, best_cut, likes
 from fedgwc.errors import InputError
@@ -41,8 +41,6 @@ from fedgwc.settings import plain
 from fedgwc.spectral import Assign
 
 MOST_VISITS = np.iinfo(np.int16).max  # that are counted within a window of many clients
-PER_DIRECTION = 10  # clients there must be for every axis of their cloud that is looked at
-HELPING = 2  # axes of who helps whom, at most
 MEETING = 10  # rounds of a client until it has met a given other one, when a tenth of them train
 
 
@@ -222,24 +220,11 @@ class FedGWC:
 
     def _cut(self, known: Cluster, adrift: bool = False) -> Cut | None:
         """Where there are groups; of clients that drift and form none, where most of them stay with those who help them."""
-        helping, points = self.points(known)
+        helping, points = places(known, self.directions)
         cut = best_cut(points, self.min_size, self.n_max)
         if adrift and helping and (cut is None or cut.gain < self.gain):
             return likes(points, self.min_size)
         return cut
-
-    def points(self, known: Known) -> tuple[int, Floats]:
-        """How many axes tell who helps whom, and clients [K, m] in these and then in those of their cloud."""
-        n, most = self.axes_of(len(known.members))
-        helping = helping_axes(known, most)
-        return helping.shape[1], np.column_stack([helping, cloud(known, n)])
-
-    def axes_of(self, K: int) -> tuple[int, int]:
-        """Of the cloud and of who helps whom, one for every 10 clients each: in many dimensions any few points fall into
-        groups. Two of the cloud at least, because the first may well show what sets every client apart, and the groups only
-        beside it."""
-        many = K // PER_DIRECTION
-        return min(self.directions, max(2, many)), min(HELPING, max(1, many))
 
     def affinity(self, P: Floats, distances: Floats | None = None) -> Floats:
         """W [K, K] as this algorithm's settings make it."""

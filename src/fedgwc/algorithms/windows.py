@@ -21,6 +21,9 @@ from fedgwc.core import Floats, Ids
 from fedgwc.perception import add_distances
 from fedgwc.spectral import coordinates, principal_axes
 
+PER_DIRECTION = 10  # clients there must be for every axis that is looked at
+HELPING = 2  # axes of who helps whom, at most
+
 
 def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
     """What was known before, and what a window's views [K, K] or [K] tell. Views over pairs and distances are written to."""
@@ -55,6 +58,22 @@ class Known(Protocol):
     def paths(self) -> NDArray[Any] | None: ...
     @property
     def echo(self) -> NDArray[Any] | None: ...
+
+
+def places(known: Known, directions: int) -> tuple[int, Floats]:
+    """How many axes tell who helps whom, and clients [K, m] in these and then in those of their cloud."""
+    n, most = axes_of(len(known.members), directions)
+    helping = helping_axes(known, most)
+    return helping.shape[1], np.column_stack([helping, cloud(known, n)])
+
+
+def axes_of(K: int, directions: int) -> tuple[int, int]:
+    """Of the cloud and of who helps whom, one for every 10 clients each: in many dimensions any few points fall into groups.
+
+    Two of the cloud at least, because the first may well show what sets every client apart, and the groups only beside it.
+    """
+    many = K // PER_DIRECTION
+    return min(directions, max(2, many)), min(HELPING, max(1, many))
 
 
 def cloud(known: Known, n: int) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.windows import places
 from fedgwc.core import Floats, Ids
 from fedgwc.cuts import best_cut, seen_across
 from fedgwc.errors import InputError
@@ -58,7 +59,7 @@ def has_plane(matrix: Matrix) -> bool:
 def plane(matrix: Matrix, algorithm: FedGWC) -> tuple[Floats, tuple[str, str]]:
     """Points [K, 2] that show what a split is decided by, and what the two axes are."""
     if algorithm.when == "windows" and not (matrix.distances is None and matrix.paths is None):
-        helping, points = algorithm.points(matrix)
+        helping, points = places(matrix, algorithm.directions)
         cut = best_cut(points, algorithm.min_size, algorithm.n_max)
         if matrix.labels is not None and not (cut is not None and (cut.labels == matrix.labels).all()):  # because clients drift
             return np.pad(points, ((0, 0), (0, 2)))[:, :2], ("axis of who helps whom" if helping else "first axis", "second axis")
