@@ -2,7 +2,7 @@
 
     python -m benchmarks.record TRACES --first 20     # seeds 20, 21, ...; then: python -m benchmarks.evidence TRACES
 
-Needs CIFAR-100, the authors' partition file for `alpha 0.5` beside it, and in practice a GPU: all of it is some 240,000 rounds.
+Needs CIFAR-100, the authors' partition file for `alpha 0.5` beside it, and in practice a GPU: all of it is some 340,000 rounds.
 """
 
 from __future__ import annotations
@@ -33,10 +33,14 @@ class Federation:
         return load(self.recipe, ["algorithm.name=fedavg", f"rounds={self.rounds}", f"seed={seed}", rare, *self.sets])
 
 
-WEAK = (
-    'data.groups=[{clients=40,partition="dirichlet",alpha=100.0},{clients=30,partition="dirichlet",alpha=100.0,noise=0.5},'
-    '{clients=30,partition="dirichlet",alpha=100.0,blur=1.0}]'
-)
+def weaker(clean: int, noisy: int, blurred: int) -> tuple[str, ...]:
+    """The domain mixes with half the noise and half the blur."""
+    same = 'partition="dirichlet",alpha=100.0'
+    kinds = {f"{{clients={clean},{same}}}": clean, f"{{clients={noisy},{same},noise=0.5}}": noisy}
+    kinds[f"{{clients={blurred},{same},blur=1.0}}"] = blurred
+    return (f"data.groups=[{','.join(kind for kind, clients in kinds.items() if clients)}]",)
+
+
 FEDERATIONS = {
     "40 clean, 30 noisy, 30 blurred": Federation("cifar100-dom-40-30-30", 8_000, seeds=8),
     "50 clean, 50 blurred": Federation("cifar100-dom-50-0-50", 8_000),
@@ -48,7 +52,9 @@ FEDERATIONS = {
     "10 + 90 at alpha 0.5": Federation("cifar100-het-10-90-0"),
     "40 + 30 + 30 by alpha": Federation("cifar100-het-40-30-30"),
     "alpha 0.5": Federation("cifar100", sets=(f"data.partition_file={data_root() / 'dataset_alpha_0.50.json.gz'}",)),
-    "40 + 30 + 30, weaker": Federation("cifar100-dom-40-30-30", 8_000, sets=(WEAK,)),
+    "40 + 30 + 30, weaker": Federation("cifar100-dom-40-30-30", 8_000, sets=weaker(40, 30, 30)),
+    "50 clean, 50 noisy, weaker": Federation("cifar100-dom-50-50-0", 8_000, sets=weaker(50, 50, 0)),
+    "50 clean, 50 blurred, weaker": Federation("cifar100-dom-50-0-50", 8_000, sets=weaker(50, 0, 50)),
 }
 
 
