@@ -8,6 +8,7 @@ line along which clients look least like one normal and most like two, three or 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,7 +24,8 @@ FEW_STEPS, STEPS = 5, 100  # of EM: from every start, and from the few that are 
 BEST = 3
 ENOUGH = 2000  # clients that tell which these are
 NARROWEST = 1e-6  # a group's variance, where that of the cloud is 1
-TOO_FEW = 10  # clients, below which any are in groups by chance: they gain nothing
+TOO_FEW = 10  # clients, below which any are in groups by chance: they gain nothing ...
+TOO_FEW_IN_ONE = 6  # ... and in a single axis below this
 MOST_ASIDE = 0.1  # of the clients: what is left of a few is soon in groups by chance
 
 
@@ -97,6 +99,25 @@ def best_cut(points: Floats, min_size: int, n_max: int = 2) -> Cut | None:
     return None
 
 
+def standing_cut(points: Floats, labels: Ids, min_size: int) -> Cut | None:
+    """What an earlier division of points [K, m] in two has become: the two groups that it leads to, in the axes that gain most.
+
+    >>> standing_cut(np.array([[-1.0], [-1.1], [-0.9], [1.0], [1.1], [0.9]]), np.array([0, 0, 0, 1, 1, 0]), 2).labels.tolist()
+    [0, 0, 0, 1, 1, 1]
+    """
+    middle, units = _round(points)
+    cloud = (points - middle) @ units
+    start = (labels == np.array([[0], [1]]))[None].astype(np.float64)
+    found = [_em(cloud[:, :m], start, STEPS)[0] for m in range(1, cloud.shape[1] + 1)]
+    gains = [_gain(groups, cloud) for groups in found]
+    groups = found[int(np.argmax(gains))]
+    m = groups.line.shape[1]
+    ahead = groups.ahead(cloud[:, :m])
+    if min(ahead.sum(), (~ahead).sum()) < min_size:
+        return None
+    return _cut(points, ahead, units[:, :m] @ groups.line[0], max(gains))
+
+
 def seen_across(points: Floats, cut: Cut) -> Floats:
     """Points [K, m] in a plane [K, 2]: along the cut's line, and along the first axis as far as it stands square to that."""
     rest = np.eye(len(cut.line)) - np.outer(cut.line, cut.line)
@@ -138,15 +159,24 @@ def _described(cloud: Floats, n_max: int) -> Iterator[tuple[Groups, float]]:
         known = np.empty((0, k, K))  # what fewer axes told is where the search in more of them begins
         for m in range(1, cloud.shape[1] + 1):
             groups = _best_groups(cloud[:, :m], k, known)
-            (likelihood,), member = groups.memberships(cloud[:, :m])
-            known = np.concatenate([known, member])
-            entropy = -(member * np.log(np.maximum(member, 1e-300))).sum()
-            numbers = 2 * (k - 1) + m - 1  # shares, centres and the direction of the line
-            gain = float(2 * likelihood - numbers * np.log(K) - 2 * entropy) if K >= TOO_FEW else -np.inf
-            best = max(best, gain)
-            yield groups, gain / (k - 1)
+            known = np.concatenate([known, groups.memberships(cloud[:, :m])[1]])
+            gain = _gain(groups, cloud)
+            best = max(best, gain * (k - 1))
+            yield groups, gain
         if best == fewer:
             break
+
+
+def _gain(groups: Groups, cloud: Floats) -> float:
+    """Of each group beyond the first, by the first description."""
+    K, k, m = len(cloud), groups.centre.shape[1], groups.line.shape[1]
+    enough = TOO_FEW if cloud.shape[1] > 1 else TOO_FEW_IN_ONE
+    if enough > K:
+        return -math.inf
+    likelihood, member = groups.memberships(cloud[:, :m])
+    entropy = -(member[0] * np.log(np.maximum(member[0], 1e-300))).sum()
+    numbers = 2 * (k - 1) + m - 1  # shares, centres and the direction of the line
+    return float((2 * likelihood[0] - numbers * np.log(K) - 2 * entropy) / (k - 1))
 
 
 def _best_groups(cloud: Floats, k: int, known: Floats) -> Groups:

@@ -172,11 +172,16 @@ class Readings:
         return two[..., 0], two[..., 1]
 
     def drift(self, times: float) -> NDArray[np.bool_]:
-        """Whether at least half of the clients lost so many times more in the first step than in the second [...]."""
+        """Whether at least half of the clients lost so many times more in the first step than in the second [...].
+
+        Who lost so many times less counts against that: small losses differ so much from batch to batch, either way.
+        """
         if self.x.shape[-1] < 2:
             return np.zeros(self.x.shape[:-2], bool)
         first, second, both = self.x[..., 0], self.x[..., 1], self.made[..., :2].all(-1)
-        return np.asarray(2 * (both & (first >= times * second) & (first > 0)).sum(-1) >= np.maximum(both.sum(-1), 1))
+        more = (both & (first >= times * second) & (first > 0)).sum(-1)
+        less = (both & (second >= times * first) & (second > 0)).sum(-1)
+        return np.asarray(2 * (more - less) >= np.maximum(both.sum(-1), 1))
 
     def levels(self) -> Floats:
         """Logarithms of the first losses [..., n], bounded; NaN for a client that made no first step, or is too alone in that."""

@@ -357,7 +357,7 @@ def test_every_preset_runs(name, small):
 # Replays
 
 OWN = {
-    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0, "gain": -1e9}),
+    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": -1.0, "agreement": -1.0, "gain": -1e9}),
     "visits": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2}),
     "keep": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "after_split": "keep"}),
     "loss samples": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "loss_samples": 20}),
@@ -375,7 +375,7 @@ def recorded(tmp_path_factory):
     def build(case: str):
         name, settings = OWN[case]
         # One by one: cohorts of ever new shapes are not worth recording a stacked step for.
-        tables = {**SMALL, "rounds": 30, "seed": 2, "engine": {"how": "one-by-one", "threads": 1}}
+        tables = {**SMALL, "rounds": 150, "seed": 2, "engine": {"how": "one-by-one", "threads": 1}}
         job = experiment({**tables, "algorithm": {"name": name, "rate": 0.3, **settings}}, "recorded")
         run(job, folder / case)
         return job, folder / case

@@ -31,10 +31,11 @@ from fedgwc.algorithms.fedgwc_state import (
     recorded_tree,
 )
 from fedgwc.algorithms.learning import how_many, learnt
+from fedgwc.algorithms.proposals import proposed
 from fedgwc.algorithms.verdicts import Attempt, in_words, judged
-from fedgwc.algorithms.windows import among, places, with_window
+from fedgwc.algorithms.windows import among, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
-from fedgwc.cuts import Cut, best_cut, likes
+from fedgwc.cuts import Cut
 from fedgwc.errors import InputError
 from fedgwc.interactions import Features, Score, affinity, fedgw_cluster
 from fedgwc.settings import plain
@@ -42,6 +43,7 @@ from fedgwc.spectral import Assign
 
 MOST_VISITS = np.iinfo(np.int16).max  # that are counted within a window of many clients
 MEETING = 10  # rounds of a client until it has met a given other one, when a tenth of them train
+SETTLED = 20  # rounds of half of the clients, before which few of them have not had the time to make a model theirs
 
 
 @dataclass(frozen=True)
@@ -211,20 +213,14 @@ class FedGWC:
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
         known = with_window(cluster, views)
-        cut = self._cut(known, cluster.drifts)
-        verdict = judged(cluster, cut, self.agreement, self.gain)
+        cut, by_echoes = proposed(self, known)
+        verdict = judged(cluster, cut, self.agreement, self.gain, by_echoes)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
-        if cut is None or not verdict.divides:
-            return Attempt(self._next_window(tried), verdict=verdict)
-        return Attempt(tried, cut.labels, {2: cut.score}, verdict)
-
-    def _cut(self, known: Cluster, adrift: bool = False) -> Cut | None:
-        """Where there are groups; of clients that drift and form none, where most of them stay with those who help them."""
-        helping, points = places(known, self.directions)
-        cut = best_cut(points, self.min_size, self.n_max)
-        if adrift and helping and (cut is None or cut.gain < self.gain):
-            return likes(points, self.min_size)
-        return cut
+        if cut is not None and verdict.divides:
+            return Attempt(tried, cut.labels, {2: cut.score}, verdict)
+        if verdict.agreement is None or verdict.agreement < self.agreement:
+            tried = replace(tried, told=0.0, told2=0.0)  # another cut has foretold nothing yet
+        return Attempt(self._next_window(tried), verdict=verdict)
 
     def affinity(self, P: Floats, distances: Floats | None = None) -> Floats:
         """W [K, K] as this algorithm's settings make it."""
@@ -252,14 +248,15 @@ class FedGWC:
         c = cluster
         fresh = self._cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
         fresh = replace(fresh, distances=c.distances, paths=c.paths, echo=c.echo, level=c.level, before=c.before, cut=c.cut)
-        return replace(fresh, attempts=c.attempts, mse=c.mse)
+        return replace(fresh, attempts=c.attempts, mse=c.mse, told=c.told, told2=c.told2)
 
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
         K = len(cluster.members)
         if max(2 * self.min_size, 3) > K:
             return False  # it could not be split, whatever P says
         if self.when in ("windows", "visits"):
-            return 2 * cluster.ripe >= K * (K - 1 if cluster.by_pairs else 1)  # half of them: the median was seen often enough
+            often = 2 * cluster.ripe >= K * (K - 1 if cluster.by_pairs else 1)  # half of them: the median was seen often enough
+            return often and (self.when == "visits" or not cluster.by_pairs or _settled(cluster))
         return cluster.calm >= (1 if self.patience == "none" else max(1, K // cohort))
 
     def _children(self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int) -> list[Cluster]:
@@ -269,7 +266,7 @@ class FedGWC:
             child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
             if known := among(cluster, at):
                 child = replace(child, **known)
-                child = _with_cut(child, self._cut(child))
+                child = _with_cut(child, proposed(self, child)[0])
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]
@@ -322,6 +319,10 @@ class FedGWC:
 
     def tree(self, state: FedGWCState) -> list[dict[str, Any]]:
         return recorded_tree(state)
+
+
+def _settled(c: Cluster) -> bool:
+    return bool(2 * np.count_nonzero(c.visits.diagonal() >= SETTLED) >= len(c.members))
 
 
 def _with_cut(c: Cluster, cut: Cut | None) -> Cluster:

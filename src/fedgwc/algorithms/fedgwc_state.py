@@ -43,6 +43,8 @@ class Cluster:
     heard: int = 0  # rounds with losses of at least three clients
     apart: int = 0  # of these, rounds in which clients differed by the contrast that a split asks for
     adrift: int = 0  # and rounds in which they drifted as much as one asks for
+    told: float = 0.0  # by how much more clients were helped by those on their side of the last cut, summed over rounds
+    told2: float = 0.0  # and the squares of that
     distances: Floats | None = None  # [K, K] squared, between perception vectors, summed over the windows that are over
     echo: Floats | None = None  # [K, K] by how much k's first loss was lower than usual after j had trained, summed over rounds
     level: Floats | None = None  # [K] logarithm of the first loss that is usual for a client; NaN: not known yet
@@ -63,6 +65,16 @@ class Cluster:
     def drifts(self) -> bool:
         """Nobody can use the model they share: any division into likes helps, whether or not there are groups."""
         return adrift_in_half(self.adrift, self.heard)
+
+    @property
+    def differs(self) -> bool:
+        """Clients lose more or less than each other, not just from batch to batch."""
+        return 2 * self.apart >= self.heard
+
+    @property
+    def foretold(self) -> float:
+        """How many deviations better than by chance the cut of the window before told who would help whom."""
+        return self.told / self.told2**0.5 if self.told2 > 0 else 0.0
 
     @property
     def drift(self) -> float:
@@ -93,7 +105,7 @@ class Verdict:
 
     cluster: int
     clients: int
-    reason: Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "no groups"]  # what decided
+    reason: Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "no groups", "chance"]  # what decided
     sizes: tuple[int, ...] = ()  # of the two sides of the cut
     score: float | None = None  # Davies-Bouldin of the cut
     gain: float | None = None  # how much better groups describe clients than one does
@@ -103,6 +115,8 @@ class Verdict:
     adrift: int = 0  # rounds with as much drift as is asked for
     contrast: float | None = None
     apart: int = 0  # rounds with as much contrast as is asked for
+    by_echoes: bool = False  # whether only who helps whom was looked at
+    foretold: float | None = None  # deviations by which the cut of the window before told better than chance who would help whom
 
     @property
     def divides(self) -> bool:

@@ -113,21 +113,34 @@ def _echoes(clusters: Sequence[Cluster], at: Ids, levels: Floats) -> list[dict[s
     at and levels [C, n]. What is counted is by how much lower than usual a client's loss is, less the same of its cohort; the
     matrices are written in place.
     """
-    kept = [(c.echo, c.level, c.before) for c in clusters if c.echo is not None and c.level is not None]
-    usual = np.array([level[k] for (_, level, _), k in zip(kept, at, strict=True)])
+    kept = [(c.echo, c.level, c.before, c) for c in clusters if c.echo is not None and c.level is not None]
+    usual = np.array([level[k] for (_, level, _, _), k in zip(kept, at, strict=True)])
     known = np.isfinite(usual + levels)
     lower = bounded(np.where(known, usual - levels, 0.0)).clip(-MOST, MOST)
     lower = np.where(known, lower - (lower * known).sum(1, keepdims=True) / np.maximum(known.sum(1, keepdims=True), 1), 0.0)
     usual = np.where(known, usual + USUAL * (levels - usual), np.where(np.isfinite(levels), levels, usual))
     heard = []
-    for (echo, level, before), k, now, more in zip(kept, at, usual, lower, strict=True):
+    for (echo, level, before, c), k, now, more in zip(kept, at, usual, lower, strict=True):
+        foretold = {}
         if before is not None:
             pairs = k[:, None] * len(echo) + before
             echo.put(pairs, echo.take(pairs) + more[:, None])
+            if c.cut is not None:
+                told = _as_foretold(more, c.cut[k], c.cut[before], k[:, None] != before)
+                foretold = {"told": c.told + told, "told2": c.told2 + told**2}
         level = level.copy()
         level[k] = now
-        heard.append({"level": level, "before": k})
+        heard.append({"level": level, "before": k, **foretold})
     return heard
+
+
+def _as_foretold(more: Floats, side: Ids, sides: Ids, others: NDArray[np.bool_]) -> float:
+    """By how much more clients were helped by those on their own side of a cut; 0 expected of a cut by chance.
+
+    more and side [n] of who is helped, sides [m] of who helps, others [n, m]: not oneself.
+    """
+    own = np.where(others, np.where(side[:, None] == sides, 1.0, -1.0), 0.0).sum(1) / np.maximum(others.sum(1), 1)
+    return float((more * (own - own.mean())).sum())
 
 
 def _steps(a: FedGWC, visits: Ids, sizes: Ids) -> Floats:

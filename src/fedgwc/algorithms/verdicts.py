@@ -11,8 +11,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedgwc.algorithms.fedgwc_state import Cluster, Verdict
+from fedgwc.algorithms.proposals import agreement as agreement_between
 from fedgwc.core import Ids
 from fedgwc.cuts import TOO_FEW, Cut
+
+FORETOLD = 3  # deviations beyond chance, by which a cut must have told who would help whom since it was made
 
 
 @dataclass(frozen=True)
@@ -25,27 +28,28 @@ class Attempt:
     verdict: Verdict | None = None  # at the end of a window
 
 
-def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float) -> Verdict:
+def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes: bool) -> Verdict:
     """The verdict on the cut of a window that is over."""
-    seen = Verdict(c.id, len(c.members), "no cut", rounds=c.heard, adrift=c.adrift, apart=c.apart)
+    seen = Verdict(c.id, len(c.members), "no cut", rounds=c.heard, adrift=c.adrift, apart=c.apart, by_echoes=by_echoes)
     seen = replace(seen, drift=_finite(c.drift), contrast=_finite(c.contrast))
     if cut is None:
         return seen
     seen = replace(seen, sizes=tuple(np.bincount(cut.labels).tolist()), score=cut.score, gain=_finite(cut.gain))
     if c.cut is None:
         return replace(seen, reason="first cut")
-    alike = _agreement(c.cut, cut.labels)
-    seen = replace(seen, agreement=alike)
+    alike = agreement_between(c.cut, cut.labels)
+    seen = replace(seen, agreement=alike, foretold=None if c.echo is None else c.foretold)
     if seen.drifts:
         return replace(seen, reason="drift")
     if np.isneginf(cut.gain):
         return replace(seen, reason="no cut")
     if alike < agreement:
         return replace(seen, reason="agreement")
-    if not seen.differs:
+    if not (seen.differs or by_echoes):
         return replace(seen, reason="contrast")
-    # Groups that are only just visible still have members on the wrong side, which a later cut finds.
-    return replace(seen, reason="groups" if cut.gain >= gain else "no groups")
+    if cut.gain < gain:  # groups that are only just visible still have members on the wrong side, which a later cut finds
+        return replace(seen, reason="no groups")
+    return replace(seen, reason="chance" if by_echoes and c.foretold < FORETOLD else "groups")
 
 
 def in_words(v: Verdict, agreement: float, drift: float, contrast: float, gain: float) -> str:
@@ -54,6 +58,9 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float, gain: 
         return f"one step of their own takes much of clients' losses away ({_reading(v, 'drift', v.drift, drift, v.adrift)})"
     differ = _reading(v, "contrast", v.contrast, contrast, v.apart)
     told = f"gain {v.gain or 0:.2f}, {gain:g} is asked for"
+    foretold = f"the cut before told who would help whom {v.foretold or 0:.1f} deviations better than chance"
+    if v.reason == "groups" and v.by_echoes:
+        return f"there are groups of clients that help each other ({told}; {foretold}, {FORETOLD} are asked for)"
     if v.reason == "groups":
         return f"there are groups of clients that differ ({told}; {differ})"
     against = {
@@ -61,6 +68,7 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float, gain: 
         "first cut": "the window before made no cut to agree with",
         "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f}, {agreement:g} is asked for)",
         "no groups": f"no groups describe clients clearly better than one does ({told})",
+        "chance": f"groups may be chance: {foretold}, and {FORETOLD} are asked for",
     }
     parts = [against[v.reason]] if v.reason in against else []
     if not (v.drifts or v.differs):
@@ -73,12 +81,6 @@ def _reading(v: Verdict, name: str, value: float | None, limit: float, n: int) -
         return f"{name} unknown"
     much = f"{limit:g} or more in {n:,} of {v.rounds:,} rounds"
     return f"{name} {much}" if value is None else f"{name} {value:.2f}, {much}"
-
-
-def _agreement(a: Ids, b: Ids) -> float:
-    from sklearn.metrics import adjusted_rand_score
-
-    return float(adjusted_rand_score(a, b))
 
 
 def _finite(x: float) -> float | None:

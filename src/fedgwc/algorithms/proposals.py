@@ -1,0 +1,47 @@
+"""Where a cluster would be cut in two at the end of a window of rounds; `verdicts.py` says whether it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedgwc.algorithms.fedgwc_state import Cluster
+from fedgwc.algorithms.windows import places
+from fedgwc.core import Floats, Ids
+from fedgwc.cuts import TOO_FEW, Cut, best_cut, likes, standing_cut
+
+if TYPE_CHECKING:
+    from fedgwc.algorithms.fedgwc import FedGWC
+
+
+def proposed(a: FedGWC, known: Cluster) -> tuple[Cut | None, bool]:
+    """(where there are groups, whether only who helps whom was asked).
+
+    How much clients lose tells groups of clients that differ in that. Of clients that lose alike, or are few, only those who
+    help each other can be told. Clients that drift and form no groups are cut where most of them stay with those who help them.
+    """
+    helping, points = places(known, a.directions)
+    by_echoes = helping > 0 and (not known.differs or len(points) < TOO_FEW)
+    cut = _groups(a, points[:, :helping] if by_echoes else points, known.cut)
+    if known.drifts and helping and (cut is None or cut.gain < a.gain):
+        return likes(points, a.min_size), by_echoes
+    return cut, by_echoes
+
+
+def _groups(a: FedGWC, points: Floats, before: Ids | None) -> Cut | None:
+    """The best cut, or that of the window before as long as it stands.
+
+    Several groups can be cut in several ways, and which of these is best is chance; so two windows would hardly ever agree.
+    """
+    cut = best_cut(points, a.min_size, a.n_max)
+    if cut is None or before is None:
+        return cut
+    again = standing_cut(points, before, a.min_size)
+    stands = again is not None and again.gain >= max(a.gain, cut.gain / 2) and agreement(again.labels, before) >= a.agreement
+    return again if stands else cut
+
+
+def agreement(cut: Ids, other: Ids) -> float:
+    """Adjusted Rand index."""
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(cut, other))
