@@ -13,10 +13,12 @@ import argparse
 import json
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -64,6 +66,10 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "`directions` 12": {"directions": 12},
     "`min_size` 2": {"min_size": 2},
     "`min_size` 6": {"min_size": 6},
+    "foretold by 1.5 deviations": {"constants": {"verdicts.FORETOLD": 1.5}},
+    "foretold by 6 deviations": {"constants": {"verdicts.FORETOLD": 6.0}},
+    "settled after 10 rounds": {"constants": {"fedgwc.SETTLED": 10}},
+    "settled after 40 rounds": {"constants": {"fedgwc.SETTLED": 40}},
     "by client, `pairs_up_to` 0": {"pairs_up_to": 0},
     "without drift": {"drift": np.inf},
     "without gain": {"gain": -np.inf},
@@ -101,10 +107,14 @@ class Outcome:
 
 def judge(candidate: str, federation: str, path: Path) -> Outcome:
     settings = dict(CANDIDATES[candidate])
+    constants = settings.pop("constants", {})
     algorithm = ALGORITHMS[settings["preset"]] if "preset" in settings else FedGWC(**settings)
     assert isinstance(algorithm, FedGWC)
     trace = read_trace(path)
-    state = replay(trace, algorithm)
+    with ExitStack() as until_then:
+        for name, value in constants.items():
+            until_then.enter_context(patch(f"fedgwc.algorithms.{name}", value))
+        state = replay(trace, algorithm)
     labels = algorithm.clustering(state).labels
     first = min((s.ended for s in state.splits), default=None)
     was = wadb = None

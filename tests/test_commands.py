@@ -89,7 +89,7 @@ def test_replay_of_a_part_under_other_settings(fedgwc: Command, run_folder: Path
     assert all(int(r[2]) > 1 for r in rows[1:] if r[1] == "5")
 
 
-WINDOWS = ["--set", "algorithm.when=windows", "--set", "algorithm.visits=10"]
+WINDOWS = ["--set", "algorithm.when=windows", "--set", "algorithm.visits=20"]
 
 
 def test_replay_says_why(fedgwc: Command, run_folder: Path) -> None:
@@ -98,7 +98,7 @@ def test_replay_says_why(fedgwc: Command, run_folder: Path) -> None:
     never = ["--set", "algorithm.contrast=1e9", "--set", "algorithm.drift=1e9"]
     answer = fedgwc("replay", run_folder, *WINDOWS, *never)
     assert re.match(
-        r"no division by round 40: .*in most rounds clients differ little .* 1e\+09 or more in 0 of 10 rounds", answer.out
+        r"no division by round 40: .*in most rounds clients differ little .* 1e\+09 or more in 0 of 20 rounds", answer.out
     )
 
 
@@ -107,10 +107,10 @@ def test_a_run_says_why(fedgwc: Command, tmp_path: Path) -> None:
     answer = fedgwc("run", "digits", *settings, "--set", "rounds=2", "--out", tmp_path / "a")
     assert "\nfedgwc: no division yet: the first window of rounds has not come to its end\n" in answer.out
     more = [*settings, "--set", "algorithm.contrast=1e9", "--set", "algorithm.drift=1e9"]
-    answer = fedgwc("run", "digits", *more, "--set", "rounds=7", "--out", tmp_path / "b")
-    assert re.search(r"^fedgwc: no division by round 6: .*contrast", answer.out, re.M)
+    answer = fedgwc("run", "digits", *more, "--set", "rounds=21", "--out", tmp_path / "b")
+    assert re.search(r"^fedgwc: no division by round 20: .*contrast", answer.out, re.M)
     again = fedgwc("run", "--resume", "--out", tmp_path / "b")
-    assert "\nfedgwc: no division by round 6" in again.out
+    assert "\nfedgwc: no division by round 20" in again.out
     (tmp_path / "b" / "verdicts.jsonl").write_text('{"round": 3}\n')
     assert "is not as it was written" in fedgwc("run", "--resume", "--out", tmp_path / "b").err
     answer = fedgwc("run", "digits", "--set", "algorithm.name=fedavg", "--set", "rounds=2", "--out", tmp_path / "c")

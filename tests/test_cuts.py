@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal, ortho_group
 from sklearn.mixture import GaussianMixture
 
-from fedgwc.cuts import NARROWEST, best_cut, seen_across
+from fedgwc.cuts import NARROWEST, best_cut, seen_across, standing_cuts
 from fedgwc.metrics import adjusted_rand_index
 from fedgwc.perception import perception_distances
 from fedgwc.spectral import coordinates, davies_bouldin
@@ -55,6 +55,24 @@ def test_the_gain_of_three_places_by_hand():
 def test_five_clients_tell_nothing_about_groups():
     """Each in a place of its own, they would be described as well as one likes."""
     assert best_cut(np.arange(5.0)[:, None] ** 2, 1, 5).gain == -np.inf
+
+
+def likeliest(points, labels, min_size):
+    return max(standing_cuts(points, labels, min_size), key=lambda cut: cut.gain)
+
+
+SIX = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])
+
+
+@pytest.mark.parametrize("cut", [best_cut, lambda points, least: likeliest(points, points[:, 0] > 1, least)])
+def test_few_clients_tell_something_along_one_line_and_nothing_in_a_plane(cut):
+    """Six in two tight groups. In a plane there is nearly always a line along which so few look like groups, up to nine."""
+    assert cut(SIX[:, None], 2).gain > 15
+    assert cut(SIX[:, None], 2).labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert cut(SIX[1:, None], 2).gain == -np.inf
+    for K, tells in ((6, False), (9, False), (10, True)):
+        plane = np.column_stack([np.resize(SIX, K), np.arange(K) % 2])
+        assert (cut(plane, 2).gain > 15) == tells
 
 
 @pytest.mark.parametrize("sizes", [[50, 50], [85, 15]])
@@ -144,7 +162,7 @@ def test_where_groups_are_too_small_likes_are_parted_on_the_first_axis_for_no_ga
     assert cut.gain == -np.inf
     assert cut.labels.tolist() == [0, 0, 0, 0, 0, 0, 0, 1, 1, 1]
     assert best_cut(on_axis[:, None], 2).gain > 15
-    assert best_cut(on_axis[1:, None], 2).gain == -np.inf  # nine are too few to tell
+    assert best_cut(on_axis[5:, None], 2).gain == -np.inf  # five are too few to tell
 
 
 @given(st.integers(6, 20), st.integers(1, 3), st.integers(0, 10**6))
@@ -165,6 +183,30 @@ def test_a_cut_does_not_depend_on_the_order_of_clients(seed):
         assert (a.labels[order] == b.labels).all() or (a.labels[order] != b.labels).all()
         assert np.bincount(a.labels).min() >= 3
         assert a.labels[0] == b.labels[0] == 0
+
+
+@pytest.mark.parametrize("one", [0, 1, 2])
+def test_a_cut_that_was_made_before_stands(one):
+    """Three groups at the corners of a triangle can be cut in three ways, and no way is better than the others.
+
+    The first axis alone, along which they stand in a row, tells none of these.
+    """
+    corner = np.repeat([0, 1, 2], 10)
+    corners, ring = (np.stack([np.cos(at), np.sin(at)], 1) for at in (np.radians([150, 30, 270]), np.arange(30) * 2 * np.pi / 10))
+    points = corners[corner] + 0.1 * ring
+    before = (corner == one).astype(np.int64)
+    found = likeliest(points, before, 3)
+    assert adjusted_rand_index(found.labels, before) == 1.0
+    assert found.gain == pytest.approx(best_cut(points, 3).gain, rel=1e-3)
+    some_elsewhere = np.where(np.arange(30) % 10 == 0, 1 - before, before)  # one of every corner on the wrong side
+    assert likeliest(points, some_elsewhere, 3).labels.tolist() == found.labels.tolist()
+
+
+def test_a_cut_of_too_few_does_not_stand():
+    points = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 5.0, 5.1])[:, None]
+    before = np.repeat([0, 1], [8, 2])
+    assert standing_cuts(points, before, 3) == []
+    assert likeliest(points, before, 2).labels.tolist() == before.tolist()
 
 
 def test_a_plane_shows_the_cut_from_the_side():

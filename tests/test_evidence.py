@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 from benchmarks import evidence
@@ -16,19 +18,22 @@ def test_the_page_shows_what_was_kept():
 
 def test_candidates_are_settings_and_the_default_is_the_preset():
     for settings in CANDIDATES.values():
+        for place in settings.get("constants", {}):  # beside settings, what is none
+            module, constant = place.split(".")
+            assert hasattr(import_module(f"fedgwc.algorithms.{module}"), constant)
         if "preset" not in settings:
-            FedGWC(**settings)
+            FedGWC(**{name: value for name, value in settings.items() if name != "constants"})
     assert CANDIDATES[DEFAULT] == {}
 
 
 def record(place, known=True):
-    """Two groups of 15, far apart: found at the end of the second window of 3 rounds."""
+    """Two groups of 15, far apart: found at the end of the second window of 20 rounds."""
     truth = np.repeat([0, 1], 15)
-    losses = 1 + truth[None, :, None] + 0.1 * np.random.default_rng(0).standard_normal((12, 30, 4))
+    losses = 1 + truth[None, :, None] + 0.1 * np.random.default_rng(0).standard_normal((45, 30, 4))
     folder = place / "two groups"
     folder.mkdir()
     more = {"truth": truth, "counts": np.eye(2)[truth] + 1} if known else {}
-    np.savez(folder / "a.npz", ids=np.tile(np.arange(30), (12, 1)), L=losses, **more)
+    np.savez(folder / "a.npz", ids=np.tile(np.arange(30), (45, 1)), L=losses, **more)
     return place
 
 
@@ -36,7 +41,7 @@ def record(place, known=True):
 def test_a_recording_is_judged(known, tmp_path):
     [(federation, path)] = recordings(record(tmp_path, known))
     found = judge(DEFAULT, federation, path)
-    assert (found.federation, found.trace, found.rounds, found.first, found.clusters) == ("two groups", "a", 12, 6, 2)
+    assert (found.federation, found.trace, found.rounds, found.first, found.clusters) == ("two groups", "a", 45, 40, 2)
     assert found.labels == "0" * 15 + "1" * 15
     assert (found.ari, found.rand, found.exact) == ((1.0, 1.0, True) if known else (None, None, None))
 
@@ -50,6 +55,6 @@ def test_nothing_is_replayed_twice(tmp_path, monkeypatch, capsys):
     place.mkdir()
     evidence.main([record(place)])
     assert capsys.readouterr().out.startswith("1/1 the default, two groups/a: 2 clusters")
-    assert "| two groups | 1 | 12 | 6 | 2 | 1.00 | 1.00 |" in page.read_text()
+    assert "| two groups | 1 | 45 | 40 | 2 | 1.00 | 1.00 |" in page.read_text()
     evidence.main([place])
     assert capsys.readouterr().out == ""

@@ -84,6 +84,35 @@ def test_first_losses_by_hand():
     assert first_losses([[1.0, np.nan], [2.0, np.nan], [3.0, 7.0]]) == (0.0, 0.0)  # a step of fewer than three is left out
 
 
+UP, DOWN, LEVEL = [4.0, 1.0], [1.0, 4.0], [1.0, 1.0]  # of the first step and the second
+
+
+@pytest.mark.parametrize(
+    ("losses", "adrift"),
+    [
+        ([UP, UP, LEVEL, LEVEL], True),
+        ([UP, LEVEL, LEVEL, LEVEL], False),
+        ([UP, UP, UP, DOWN], True),  # 3 - 1 are half of four
+        ([UP, UP, DOWN, LEVEL], False),  # 2 - 1 are not
+        ([UP, UP, DOWN, DOWN], False),
+        ([UP, UP, LEVEL, [0.0, 0.0]], True),  # who loses nothing loses neither more nor less
+        ([UP, UP, LEVEL, [1.0, np.nan]], True),  # 2 of the three who made both steps
+        ([UP, DOWN, LEVEL, [1.0, np.nan]], False),
+        ([[4.0], [4.0], [4.0]], False),
+    ],
+)
+def test_drift_by_hand(losses, adrift):
+    """Half of the clients must lose twice as much in the first step; who loses half as much counts against them."""
+    assert Readings(losses).drift(2.0) == adrift
+
+
+def test_small_losses_that_differ_from_batch_to_batch_are_no_drift():
+    """Either step is three times the other as often as not: half of a cohort of three is two, and not against the third."""
+    rng = np.random.default_rng(0)
+    steps = rng.permuted(np.tile([1.0, 3.0], (2000, 3, 1)), axis=-1)
+    assert Readings(steps).drift(2.0).mean() == pytest.approx(1 / 8, abs=0.03)  # all three at once: 3 - 0
+
+
 def test_losses_near_the_largest_float_are_still_compared():
     exploded = np.array([[1.0], [2.0], [1.7e308]])
     assert gaussian_rewards(exploded)[:2] == pytest.approx(gaussian_rewards(np.array([[0.0], [0.0], [1.0]]))[:2])

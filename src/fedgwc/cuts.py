@@ -99,23 +99,23 @@ def best_cut(points: Floats, min_size: int, n_max: int = 2) -> Cut | None:
     return None
 
 
-def standing_cut(points: Floats, labels: Ids, min_size: int) -> Cut | None:
-    """What an earlier division of points [K, m] in two has become: the two groups that it leads to, in the axes that gain most.
+def standing_cuts(points: Floats, labels: Ids, min_size: int) -> list[Cut]:
+    """What an earlier division of points [K, m] in two has become: the two groups that EM finds from there, by number of axes.
 
-    >>> standing_cut(np.array([[-1.0], [-1.1], [-0.9], [1.0], [1.1], [0.9]]), np.array([0, 0, 0, 1, 1, 0]), 2).labels.tolist()
+    >>> [cut] = standing_cuts(np.array([[-1.0], [-1.1], [-0.9], [1.0], [1.1], [0.9]]), np.array([0, 0, 0, 1, 1, 0]), 2)
+    >>> cut.labels.tolist()
     [0, 0, 0, 1, 1, 1]
     """
     middle, units = _round(points)
     cloud = (points - middle) @ units
     start = (labels == np.array([[0], [1]]))[None].astype(np.float64)
-    found = [_em(cloud[:, :m], start, STEPS)[0] for m in range(1, cloud.shape[1] + 1)]
-    gains = [_gain(groups, cloud) for groups in found]
-    groups = found[int(np.argmax(gains))]
-    m = groups.line.shape[1]
-    ahead = groups.ahead(cloud[:, :m])
-    if min(ahead.sum(), (~ahead).sum()) < min_size:
-        return None
-    return _cut(points, ahead, units[:, :m] @ groups.line[0], max(gains))
+    cuts = []
+    for m in range(1, cloud.shape[1] + 1):
+        groups, _ = _em(cloud[:, :m], start, STEPS)
+        ahead = groups.ahead(cloud[:, :m])
+        if min(ahead.sum(), (~ahead).sum()) >= min_size:
+            cuts.append(_cut(points, ahead, units[:, :m] @ groups.line[0], _gain(groups, cloud)))
+    return cuts
 
 
 def seen_across(points: Floats, cut: Cut) -> Floats:

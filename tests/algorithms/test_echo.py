@@ -10,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.learning import USUAL, learnt
+from fedgwc.algorithms.fedgwc import SETTLED, FedGWC, _settled
+from fedgwc.algorithms.learning import USUAL, _as_foretold, learnt
+from fedgwc.algorithms.proposals import _groups
 from fedgwc.algorithms.windows import cloud, helping_axes, places
 from fedgwc.core import Rng, Updates
 from fedgwc.flower.growing import grow
@@ -20,17 +21,19 @@ from fedgwc.readings import Readings, bounded
 from fedgwc.runner import rounds
 
 KIND = np.repeat([0, 1], 20)
+THREE = np.repeat([0, 1, 2], 10)
 
 
 class Helping:
-    """40 clients of equal losses, but that the first is lower, the more of their kind trained in the round before."""
+    """Clients of equal losses, but that the first is lower, the more of their kind trained in the round before."""
 
-    def __init__(self, help=0.05, noise=0.1, liar=False, drop=0.0):
-        self.help, self.noise, self.liar, self.drop, self.before = help, noise, liar, drop, np.array([], int)
+    def __init__(self, help=0.05, noise=0.1, liar=False, drop=0.0, kind=KIND):
+        self.help, self.noise, self.liar, self.drop, self.kind = help, noise, liar, drop, kind
+        self.before = np.array([], int)
 
     def train(self, clients, models, which, seed):
         rng = np.random.default_rng(seed)
-        helped = (KIND[clients][:, None] == KIND[self.before]).sum(1)
+        helped = (self.kind[clients][:, None] == self.kind[self.before]).sum(1)
         losses = np.exp(self.noise * rng.standard_normal((len(clients), 6)))
         losses[:, 0] *= np.exp(self.drop - self.help * helped)
         if self.liar:
@@ -39,17 +42,23 @@ class Helping:
         return Updates(clients, models[which], torch.from_numpy(losses), torch.ones(len(clients)))
 
 
-def play(engine, n_rounds, **settings):
+def watched(engine, n_rounds, **settings):
     algorithm = FedGWC(**{"rate": 0.25, "visits": 3} | settings)
-    *_, (_, state) = rounds(algorithm, engine, torch.zeros(2, dtype=torch.float64), len(KIND), n_rounds, seed=1)
-    return algorithm, state
+    start = torch.zeros(2, dtype=torch.float64)
+    return algorithm, [s for _, s in rounds(algorithm, engine, start, len(engine.kind), n_rounds, seed=1)]
 
 
-def taught(levels, usual, before):
+def play(engine, n_rounds, **settings):
+    algorithm, states = watched(engine, n_rounds, **settings)
+    return algorithm, states[-1]
+
+
+def taught(levels, usual, before, cut=None):
     """Echoes of one round in which clients 0, 1, ... had these log losses, of 6 clients of usual ones."""
     algorithm = FedGWC()
     [cluster] = algorithm.init(torch.zeros(1), 6).clusters
     cluster = replace(cluster, level=np.array(usual, float), before=None if before is None else np.array(before))
+    cluster = replace(cluster, cut=None if cut is None else np.array(cut))
     losses = torch.from_numpy(np.exp(np.array(levels, float))[:, None].repeat(2, 1))
     losses[:, 1] = 1.0
     n = len(levels)
@@ -254,6 +263,110 @@ def test_their_axes_come_first():
     none, alone = places(replace(cluster, echo=None), 6)
     assert none == 0
     np.testing.assert_allclose(alone, cloud(cluster, 4))
+
+
+# Clients that lose alike
+
+
+def test_three_equal_groups_are_told_by_whom_they_help():
+    """Contrast would keep them together, and which of three equally good cuts is best is chance in every window."""
+    algorithm, states = watched(Helping(help=0.1, kind=THREE), 400, rate=0.3)
+    assert adjusted_rand_index(THREE, algorithm.clustering(states[-1]).labels) == 1.0
+    divided = [(s, v) for s in states for v in s.verdicts if v.divides]
+    assert len(divided) == 2
+    for state, v in divided:
+        assert (v.reason, v.by_echoes) == ("groups", True)
+        assert v.contrast < 0.2
+        assert v.foretold >= 3
+        [why] = [row["why"] for row in algorithm.verdicts(state) if row["divides"]]
+        assert why.startswith("there are groups of clients that help each other (gain ")
+    _, deaf = watched(Helping(help=0.1, kind=THREE), 400, rate=0.3, echo=False)
+    assert deaf[-1].splits == ()
+    assert not any(v.by_echoes for s in deaf for v in s.verdicts)
+
+
+def test_clients_who_lose_alike_and_help_nobody_stay_together():
+    _, states = watched(Helping(help=0.0, kind=THREE), 400, rate=0.3)
+    assert states[-1].splits == ()
+    seen = [v for s in states for v in s.verdicts]
+    assert len(seen) >= 5
+    assert all(v.by_echoes for v in seen)
+    assert {v.reason for v in seen} <= {"first cut", "agreement", "no groups", "chance"}  # and never "contrast"
+
+
+def test_the_cut_of_the_window_before_is_kept_as_long_as_it_stands():
+    """Three places in a plane: whichever was cut off before is cut off again, unless the cut went through places."""
+    corners = np.array([[-1.0, 1.0], [1.0, 1.0], [0.0, -1.0]])
+    points = corners[THREE] + 0.1 * np.random.default_rng(0).standard_normal((30, 2))
+    best = _groups(FedGWC(), points, None)
+    for one in np.eye(3, dtype=np.int64):
+        before = one[THREE]
+        assert adjusted_rand_index(_groups(FedGWC(), points, before).labels, before) == 1.0
+    assert _groups(FedGWC(), points, np.arange(30) % 2).labels.tolist() == best.labels.tolist()
+    nothing = np.random.default_rng(1).standard_normal((30, 2))  # no cut stands that gains too little
+    assert _groups(FedGWC(), nothing, before).labels.tolist() == _groups(FedGWC(), nothing, None).labels.tolist()
+
+
+def test_what_a_cut_foretells_by_hand():
+    """0 gained 0.3, 1 nothing and 2 lost 0.3; a cut has 0 and 1 on one side."""
+    more, side, all_others = np.array([0.3, 0.0, -0.3]), np.array([0, 0, 1]), np.ones((3, 2), bool)
+    # Two helpers from the side of 0 and 1: 1, 1 and -1 lie 2/3, 2/3 and -4/3 from their mean
+    assert _as_foretold(more, side, np.array([0, 0]), all_others) == pytest.approx(0.3 * 2 / 3 + 0.3 * 4 / 3)
+    assert _as_foretold(more, side, np.array([1, 1]), all_others) == pytest.approx(-0.6)
+    assert _as_foretold(more, side, np.array([0, 1]), all_others) == 0  # nobody had more of its own than another
+    # The first helper is client 0, for whom only the other one counts: -1, 0 and 0 lie -2/3, 1/3 and 1/3 from their mean
+    not_itself = np.array([[False, True], [True, True], [True, True]])
+    assert _as_foretold(more, side, np.array([0, 1]), not_itself) == pytest.approx(-0.3 * 2 / 3 - 0.3 * 1 / 3)
+    assert _as_foretold(more, side, np.array([0]), not_itself[:, :1]) == pytest.approx(0.3)  # 0, 1 and -1: nobody helped 0
+
+
+def test_a_round_says_whether_the_last_cut_told_it():
+    cluster = taught([-0.3, 0.0, 0.3], [0] * 6, before=[4, 5], cut=[0, 0, 1, 1, 0, 0])
+    assert (cluster.told, cluster.told2) == pytest.approx((0.6, 0.36))
+    assert cluster.foretold == pytest.approx(1.0)  # one round is one deviation
+    with_oneself = taught([-0.3, 0.0, 0.3], [0] * 6, before=[0, 4], cut=[0, 0, 1, 1, 1, 1])  # -1, 0 and 0, as above
+    assert with_oneself.told == pytest.approx(-0.3)
+    for silent in (taught([-0.3, 0.0, 0.3], [0] * 6, [4, 5]), taught([-0.3, 0.0, 0.3], [0] * 6, None, [0, 0, 1, 1, 0, 0])):
+        assert (silent.told, silent.told2, silent.foretold) == (0, 0, 0)
+
+
+def test_a_cut_that_stands_goes_on_telling_and_another_begins_anew():
+    _, states = watched(Helping(kind=THREE), 300, rate=0.3, gain=1e9)  # so that nothing is divided
+    ends = [(s.verdicts[0], s.clusters[0]) for s in states if s.verdicts]
+    stood = [(v, c) for v, c in ends if v.agreement is not None and v.agreement >= 0.94]
+    moved = [(v, c) for v, c in ends if v.agreement is None or v.agreement < 0.94]
+    assert stood
+    assert len(moved) >= 2
+    for v, after in stood:
+        assert after.foretold == v.foretold > 0
+    for _, after in moved:
+        assert (after.told, after.told2) == (0, 0)
+    first = next(i for i, s in enumerate(states) if s.verdicts)
+    assert not any(s.clusters[0].told2 for s in states[: first + 1])  # no cut yet that could tell
+    assert all(s.clusters[0].told2 > 0 for s in states[first + 1 : first + 20])
+
+
+def test_a_few_clients_have_time_to_make_a_model_theirs():
+    """Six who are all there have met three times in three rounds; a window lasts until half of them have trained 20 times."""
+    assert SETTLED == 20
+
+    def tried(**settings):
+        algorithm = FedGWC(rate=1.0, **settings)
+        found = rounds(algorithm, Few(), torch.zeros(2, dtype=torch.float64), 6, 65, seed=1)
+        return [t for t, s in found if s.verdicts]
+
+    assert tried() == [20, 40, 60]
+    assert tried(visits=25) == [25, 50]
+    assert tried(pairs_up_to=0) == [30, 60]  # by client windows are long enough: ten times the visits
+    [cluster] = FedGWC().init(torch.zeros(1), 6).clusters
+    for trained, enough in (([20, 20, 20, 0, 0, 0], True), ([20, 20, 19, 19, 19, 19], False), ([25] * 6, True)):
+        assert _settled(replace(cluster, visits=np.diag(trained))) == enough
+
+
+def test_other_rules_do_not_wait_until_clients_have_settled():
+    algorithm = FedGWC(rate=1.0, when="visits")
+    found = rounds(algorithm, Few(), torch.zeros(2, dtype=torch.float64), 6, 3, seed=1)
+    assert [sum(c.attempts for c in s.clusters) + len(s.splits) for _, s in found] == [0, 0, 1]
 
 
 def test_only_where_pairs_and_losses_are_known():

@@ -64,9 +64,9 @@ def divisions(state):
 
 @pytest.mark.parametrize("engine", [Spoken(), Private(np.repeat([0.0, 3.0], [24, 6]))], ids=["losses", "rewards"])
 def test_where_all_are_there_clients_are_divided_as_by_pairs(engine):
-    """Everybody's company is the same then. A window lasts for 10 rounds of a client, or 10 meetings of a pair."""
-    one, by_client = play(engine, 60)
-    _, by_pairs = play(engine, 60, visits=10, pairs_up_to=30)
+    """Everybody's company is the same then. A window lasts for 2 x 10 rounds of a client, or 20 meetings of a pair."""
+    one, by_client = play(engine, 120, visits=2)
+    _, by_pairs = play(engine, 120, visits=20, pairs_up_to=30)
     assert not by_client[-1].clusters[0].by_pairs
     assert by_pairs[-1].clusters[0].by_pairs
     assert len(divisions(by_pairs[-1])) >= 1
@@ -110,7 +110,7 @@ def test_who_was_away_stands_in_the_middle():
 def test_clients_that_were_never_there_are_not_a_group(pairs_up_to):
     """Clients in a row differ enough to be divided, and no cut is clear enough to be made twice; six of them are away."""
     row = 1 + np.random.default_rng(0).standard_normal(30)
-    _, states = play(Partly(row), 60, pairs_up_to=pairs_up_to, visits=10 if pairs_up_to else 1)
+    _, states = play(Partly(row), 120, pairs_up_to=pairs_up_to, visits=20 if pairs_up_to else 2)
     assert not any(set(np.flatnonzero(s.labels == y)) <= set(range(6)) for s in states[-1].splits for y in (0, 1))
 
 

@@ -43,7 +43,7 @@ class Spoken:
 
 
 def play(engine, n_rounds, **settings):
-    algorithm = FedGWC(**{"rate": 1.0, "visits": 10} | settings)
+    algorithm = FedGWC(**{"rate": 1.0, "visits": 20} | settings)
     start = torch.zeros(2, dtype=torch.float64)
     return algorithm, [s for _, s in rounds(algorithm, engine, start, 30, n_rounds, seed=1)]
 
@@ -59,26 +59,40 @@ def first_division(states):
 
 
 def test_two_windows_that_agree_split():
-    """Windows of 10 rounds with everybody there: the second one ends in round 20."""
-    algorithm, states = play(Spoken(levels(apart=1.0)), 25)
-    assert [len(s.clusters) for s in states].index(2) == 19
+    """Windows of 20 rounds with everybody there: the second one ends in round 40."""
+    algorithm, states = play(Spoken(levels(apart=1.0)), 45)
+    assert [len(s.clusters) for s in states].index(2) == 39
     assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()
-    [split] = states[19].splits
+    [split] = states[39].splits
     assert split.P.shape == split.distances.shape == (30, 30)
-    assert set(algorithm.events(states[19])["0"]) == {"P", "distances", "echo", "members", "labels"}
-    assert states[20].splits[0].P is None  # news for one round
+    assert set(algorithm.events(states[39])["0"]) == {"P", "distances", "echo", "members", "labels"}
+    assert states[40].splits[0].P is None  # news for one round
 
 
 def test_clients_that_differ_no_more_than_their_batches_stay_together():
-    _, states = play(Spoken(levels(apart=0.0)), 105)
+    _, states = play(Spoken(levels(apart=0.0)), 205)
     assert states[-1].splits == ()
     assert states[-1].clusters[0].attempts == 9  # after each window but the first
     assert states[-1].clusters[0].contrast < 0.5
     # groups a tenth of a batch's noise apart are found by counting long enough, and are not worth a split
-    _, states = play(Spoken(levels(apart=0.03)), 300)
+    _, states = play(Spoken(levels(apart=0.03)), 600)
     assert states[-1].splits == ()
-    _, states = play(Spoken(levels(apart=0.03)), 300, contrast=0.0)
+    _, states = play(Spoken(levels(apart=0.03)), 600, contrast=0.0)
     assert states[-1].splits  # what the contrast prevents
+
+
+def test_where_echoes_are_heard_they_are_what_clients_who_lose_alike_are_told_by():
+    """A third of the clients a round: these echoes are noise, and never make a group of those that contrast would protect."""
+    near, some = levels(apart=0.03), {"rate": 0.3, "visits": 3}
+    _, states = play(Spoken(near), 1000, **some)
+    assert states[-1].splits == ()
+    assert all(v.by_echoes for _, v in verdicts(states))
+    assert {r for _, _, r in reasons(states)} <= {"first cut", "agreement", "no groups", "chance"}
+    _, states = play(Spoken(near), 1000, echo=False, **some)
+    assert states[-1].splits == ()
+    assert "contrast" in {r for _, _, r in reasons(states)}
+    _, states = play(Spoken(near), 1000, echo=False, contrast=0.0, **some)
+    assert first_division(states) == GROUP.tolist()  # what the contrast prevents
 
 
 def test_one_odd_client_is_no_contrast():
@@ -93,7 +107,7 @@ def test_one_odd_client_is_no_contrast():
 def test_clients_that_differ_without_groups_stay_together(seed):
     """Everybody has a level of their own, far more than batches differ: a continuum without groups."""
     own = np.random.default_rng(seed).standard_normal(30)
-    _, states = play(Spoken(lambda t: 10 + own), 60)
+    _, states = play(Spoken(lambda t: 10 + own), 120)
     assert states[-1].clusters[0].contrast > 100
     assert states[-1].splits == ()
 
@@ -112,16 +126,16 @@ class Drifting(Spoken):
 
 
 def test_clients_who_cannot_use_what_they_share_are_divided_even_without_groups():
-    """A step of their own leaves a third of the loss; two thirds would be too much. Without groups agreement takes a while."""
-    level = levels(apart=0.0, spread=0.2)
+    """A step of their own leaves a third of the loss; two thirds would be too much. Nothing but that divides here."""
+    level, never = levels(apart=0.0, spread=0.2), {"gain": 1e9}
     everybody = np.ones(30, bool)
-    _, states = play(Drifting(level, 3.0, everybody), 120)
+    _, states = play(Drifting(level, 3.0, everybody), 240, **never)
     assert 1.5 < states[0].clusters[0].drift < 2.5
     assert states[-1].splits
     for still in (Drifting(level, 1.5, everybody), Drifting(level, 3.0, ~everybody)):
-        _, states = play(still, 120)
+        _, states = play(still, 240, **never)
         assert states[-1].splits == ()
-    _, states = play(Drifting(level, 3.0, everybody), 120, drift=4.0)
+    _, states = play(Drifting(level, 3.0, everybody), 240, drift=4.0, **never)
     assert states[-1].splits == ()
 
 
@@ -139,41 +153,41 @@ def test_windows_that_disagree_do_not_split():
     other = np.random.default_rng(0).permutation(GROUP)
 
     def changing(t):
-        return 1 + (0.05 * other if t <= 10 else 1.0 * GROUP)
+        return 1 + (0.05 * other if t <= 20 else 1.0 * GROUP)
 
-    _, states = play(Spoken(changing), 20)
+    _, states = play(Spoken(changing), 40)
     assert states[-1].splits == ()
-    algorithm, states = play(Spoken(changing), 20, agreement=-1.0)
+    algorithm, states = play(Spoken(changing), 40, agreement=-1.0)
     assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()
-    algorithm, states = play(Spoken(changing), 30)  # the third window agrees with the second
+    algorithm, states = play(Spoken(changing), 60)  # the third window agrees with the second
     assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()
 
 
 def test_a_harder_and_an_easier_half_need_the_sides():
     """Two groups of one size lie equally far from the mean: the rewards are the same."""
     half = lambda t: 1 + np.repeat([0.0, 1.0], 15)  # noqa: E731
-    algorithm, states = play(Spoken(half), 40)
+    algorithm, states = play(Spoken(half), 80)
     assert algorithm.clustering(states[-1]).labels.tolist() == [0] * 15 + [1] * 15
-    algorithm, blind = play(Spoken(half), 40, sides=False)
+    algorithm, blind = play(Spoken(half), 80, sides=False)
     assert abs(adjusted_rand_index(half(0), algorithm.clustering(blind[-1]).labels)) < 0.2
 
 
 def test_steady_and_restless_clients_need_the_spreads():
     """Losses of the same mean, batches that vary more in one group. That is no contrast, so it takes one of 0."""
-    _, states = play(Spoken(levels(0.0), noise=np.where(GROUP, 0.3, 0.1)), 60, contrast=0.0)
+    _, states = play(Spoken(levels(0.0), noise=np.where(GROUP, 0.3, 0.1)), 120, contrast=0.0)
     assert first_division(states) == GROUP.tolist()
 
 
 def test_differences_that_pass_are_remembered():
     """Groups apart for the first window only, and everybody different for ever: late rounds alone would not tell the groups."""
     own = 0.5 * np.random.default_rng(0).standard_normal(30)
-    early = lambda t: 1 + own + (3.0 * GROUP if t <= 10 else 0.0)  # noqa: E731
-    algorithm, states = play(Spoken(early), 20)
+    early = lambda t: 1 + own + (3.0 * GROUP if t <= 20 else 0.0)  # noqa: E731
+    algorithm, states = play(Spoken(early), 40)
     assert algorithm.clustering(states[-1]).labels.tolist() == GROUP.tolist()
 
 
 def test_the_middle_one_of_three_groups_is_not_cut_through():
-    algorithm, states = play(Spoken(lambda t: 1 + np.repeat([0.0, 1.0, 2.0], 10)), 60)
+    algorithm, states = play(Spoken(lambda t: 1 + np.repeat([0.0, 1.0, 2.0], 10)), 120)
     assert sorted(np.bincount(states[-1].splits[0].labels).tolist()) == [10, 20]
     assert algorithm.clustering(states[-1]).labels.tolist() == np.repeat([0, 1, 2], 10).tolist()
 
@@ -188,7 +202,7 @@ def test_few_clients_are_seen_along_few_axes():
 def test_children_go_on_from_what_was_known():
     """Three groups, found one after the other; the distances between members are kept, P starts afresh."""
     three = np.repeat([0.0, 4.0, 5.0], 10)
-    algorithm, states = play(Spoken(lambda t: 1 + three), 60)
+    algorithm, states = play(Spoken(lambda t: 1 + three), 120)
     assert algorithm.clustering(states[-1]).labels.tolist() == np.repeat([0, 1, 2], 10).tolist()
     born = next(t for t, s in enumerate(states) if len(s.clusters) == 2)
     parent, child = states[born].splits[0], max(states[born].clusters, key=lambda c: len(c.members))
@@ -198,19 +212,19 @@ def test_children_go_on_from_what_was_known():
 
 
 def test_a_window_holds_means_of_its_rounds_and_the_distances_those_before():
-    _, states = play(Spoken(levels(apart=0.0)), 27)
+    _, states = play(Spoken(levels(apart=0.0)), 47)
     last = states[-1].clusters[0]
     assert last.visits.min() == last.visits.max() == 7
     engine = Spoken(levels(apart=0.0))
-    seeds = [Rng(1, t).training for t in range(1, 28)]
+    seeds = [Rng(1, t).training for t in range(1, 48)]
     said = [engine.train(np.arange(30), torch.zeros(1, 2), np.zeros(30, int), s).losses.numpy() for s in seeds]
     for seen, reading in ((last.P, gaussian_rewards), (last.sides, gaussian_sides), (last.spreads, gaussian_spreads)):
-        mean = np.mean([reading(x) for x in said[20:]], 0)
+        mean = np.mean([reading(x) for x in said[40:]], 0)
         np.testing.assert_allclose(seen, np.repeat(mean[:, None], 30, 1), rtol=1e-9)
-    between, within = np.sum([loss_variances(x) for x in said[20:]], 0)
+    between, within = np.sum([loss_variances(x) for x in said[40:]], 0)
     assert (last.between, last.within) == pytest.approx((between, within))
     expected = 0.0
-    for span in (said[:10], said[10:20]):
+    for span in (said[:20], said[20:40]):
         for reading in (gaussian_sides, gaussian_spreads):
             mean = np.mean([reading(x) for x in span], 0)
             expected = expected + perception_distances(np.repeat(mean[:, None], 30, 1), np.ones((30, 30)))
@@ -240,10 +254,10 @@ class Summed(Private):
 def test_without_losses_rewards_divide(kind):
     """There are no sides and no spreads; with sums it is what open losses do without these."""
     far = lambda t: 1 + np.repeat([0.0, 3.0], [24, 6])  # noqa: E731
-    _, states = play(kind(far), 45)
-    assert sorted(len(c.members) for c in states[24].clusters) == [6, 24]
+    _, states = play(kind(far), 90)
+    assert sorted(len(c.members) for c in states[44].clusters) == [6, 24]
     if kind is Summed:
-        _, same = play(Spoken(far), 45, sides=False)
+        _, same = play(Spoken(far), 90, sides=False)
         for a, b in zip(states, same, strict=True):
             assert [c.members.tolist() for c in a.clusters] == [c.members.tolist() for c in b.clusters]
             assert [(c.apart, c.adrift, c.heard) for c in a.clusters] == [(c.apart, c.adrift, c.heard) for c in b.clusters]
@@ -253,9 +267,9 @@ def test_without_losses_sums_tell_the_contrast_and_the_drift():
     """Six clients a little apart: rewards alone set them apart, and what sums say is that it is not worth a model."""
     six = np.repeat([0, 1], [24, 6])
     near = lambda t: 1 + 0.08 * six  # noqa: E731
-    _, states = play(Private(near), 300)
+    _, states = play(Private(near), 600)
     assert first_division(states) == six.tolist()
-    _, states = play(Summed(near), 300)
+    _, states = play(Summed(near), 600)
     assert states[-1].splits == ()
     assert states[-2].clusters[0].contrast < 1
     assert -0.1 < states[-2].clusters[0].drift < 0.1
@@ -273,32 +287,32 @@ def reasons(states):
 
 
 def test_every_window_leaves_a_verdict_for_one_round():
-    """Windows of 10 rounds with everybody there; two groups one apart, where batches vary by a tenth."""
-    algorithm, states = play(Spoken(levels(apart=1.0)), 21)
-    assert reasons(states) == [(10, 0, "first cut"), (20, 0, "groups")]
+    """Windows of 20 rounds with everybody there; two groups one apart, where batches vary by a tenth."""
+    algorithm, states = play(Spoken(levels(apart=1.0)), 41)
+    assert reasons(states) == [(20, 0, "first cut"), (40, 0, "groups")]
     first, second = (v for _, v in verdicts(states))
     assert (first.clients, first.sizes, first.agreement) == (30, (18, 12), None)
     assert (second.sizes, second.agreement) == ((18, 12), 1.0)  # twice the same cut
-    assert (second.rounds, second.apart, second.adrift) == (10, 10, 0)
+    assert (second.rounds, second.apart, second.adrift) == (20, 20, 0)
     # 18 and 12 of 30 clients: 5 steps x the variance of the groups, 0.4 x 0.6 x 30 / 29, over that of a batch
     assert second.contrast == pytest.approx(5 * 0.4 * 0.6 * 30 / 29 / 0.1**2, rel=0.1)
     assert second.gain > 15
     assert second.score < 0.61
-    [row] = algorithm.verdicts(states[19])
+    [row] = algorithm.verdicts(states[39])
     assert row["divides"]
     assert row["sizes"] == [18, 12]
     assert row["why"].startswith("there are groups of clients that differ (gain ")
-    assert row["why"].endswith(", 1 or more in 10 of 10 rounds)")
+    assert row["why"].endswith(", 1 or more in 20 of 20 rounds)")
     assert json.loads(json.dumps(row)) == row
-    assert algorithm.verdicts(states[20]) == []
+    assert algorithm.verdicts(states[40]) == []
 
 
 def test_verdicts_name_what_is_missing():
-    algorithm, states = play(Spoken(levels(apart=0.03)), 300)
+    algorithm, states = play(Spoken(levels(apart=0.03)), 600)
     assert {r for _, _, r in reasons(states)} == {"first cut", "agreement", "contrast"}
     t, v = next((t, v) for t, v in verdicts(states) if v.reason == "contrast")
-    assert 2 * v.apart < v.rounds == 10
-    told = f"contrast {v.contrast:.2f}, 1 or more in {v.apart} of 10 rounds"
+    assert 2 * v.apart < v.rounds == 20
+    told = f"contrast {v.contrast:.2f}, 1 or more in {v.apart} of 20 rounds"
     assert algorithm.verdicts(states[t - 1])[0]["why"] == (
         f"in most rounds clients differ little beyond their own batches ({told})"
     )
@@ -309,15 +323,15 @@ def test_verdicts_name_what_is_missing():
         f"the window before would have cut elsewhere (agreement {v.agreement:.2f}, 0.94 is asked for), and in most rounds"
     )
 
-    own = np.random.default_rng(2).standard_normal(30)
-    algorithm, states = play(Spoken(lambda t: 10 + own), 60)
+    own = np.random.default_rng(3).standard_normal(30)
+    algorithm, states = play(Spoken(lambda t: 10 + own), 120)
     v = next(v for _, v in verdicts(states) if v.reason == "no groups")
     assert v.gain < 15
     assert v.contrast > 100
 
-    _, states = play(Drifting(levels(apart=0.0, spread=0.2), 3.0, np.ones(30, bool)), 120)
+    _, states = play(Drifting(levels(apart=0.0, spread=0.2), 3.0, np.ones(30, bool)), 240)
     t, v = next((t, v) for t, v in verdicts(states) if v.divides)
-    assert (v.reason, v.adrift, v.rounds) == ("drift", 10, 10)
+    assert (v.reason, v.adrift, v.rounds) == ("drift", 20, 20)
     assert v.drift == pytest.approx(2, abs=0.2)  # a third is left: 3 - 1
     assert [s.ended for s in states[-1].splits] == [t for t, v in verdicts(states) if v.divides]
 
@@ -327,22 +341,31 @@ def test_a_verdict_by_hand():
     cluster = FedGWC(min_size=1).init(torch.zeros(1), 6).clusters[0]
     heard = replace(cluster, heard=4, first=8.0, second=4.0, between=6.0, within=2.0, apart=2, adrift=1)
     cut = Cut(np.array([0, 0, 0, 1, 1, 1]), 0.25, np.ones(1), gain=12.0)
-    assert judged(heard, None, 0.9, 10).reason == "no cut"
-    assert judged(heard, cut, 0.9, 10).reason == "first cut"
+    assert judged(heard, None, 0.9, 10, False).reason == "no cut"
+    assert judged(heard, cut, 0.9, 10, False).reason == "first cut"
     other = replace(heard, cut=np.array([0, 0, 1, 1, 1, 1]))
     # Pairs together in both: 1 + 3; in either: 3 + 3 and 1 + 6; by chance 6 x 7 / 15 of them: (4 - 2.8) / (6.5 - 2.8)
-    assert judged(other, cut, 0.9, 10).agreement == pytest.approx(1.2 / 3.7)
-    assert judged(other, cut, 0.9, 10).reason == "agreement"
-    assert judged(replace(other, adrift=2), cut, 0.9, 10).reason == "drift"  # any division helps
+    assert judged(other, cut, 0.9, 10, False).agreement == pytest.approx(1.2 / 3.7)
+    assert judged(other, cut, 0.9, 10, False).reason == "agreement"
+    assert judged(replace(other, adrift=2), cut, 0.9, 10, False).reason == "drift"  # any division helps
     same = replace(heard, cut=1 - cut.labels)
     for asked, reason in ((11, "groups"), (12, "groups"), (13, "no groups")):
-        v = judged(same, cut, 0.9, asked)
+        v = judged(same, cut, 0.9, asked, False)
         assert (v.reason, v.agreement, v.drift, v.contrast, v.gain) == (reason, 1.0, 1.0, 2.0, 12.0)
-    assert judged(replace(same, apart=1), cut, 0.9, 10).reason == "contrast"
-    assert judged(same, replace(cut, gain=-np.inf), 0.9, 10).reason == "no cut"
-    assert judged(replace(same, apart=1, adrift=2), replace(cut, gain=-np.inf), 0.9, 10).reason == "drift"
+    assert judged(replace(same, apart=1), cut, 0.9, 10, False).reason == "contrast"
+    assert judged(same, replace(cut, gain=-np.inf), 0.9, 10, False).reason == "no cut"
+    assert judged(replace(same, apart=1, adrift=2), replace(cut, gain=-np.inf), 0.9, 10, False).reason == "drift"
+    for told, reason in ((6.0, "groups"), (5.0, "chance")):  # 6 / sqrt(4): three deviations, and contrast is not asked for
+        alike = replace(same, apart=0, told=told, told2=4.0)
+        v = judged(alike, cut, 0.9, 10, True)
+        assert (v.reason, v.foretold, v.by_echoes) == (reason, told / 2, True)
+        assert judged(replace(alike, adrift=2), cut, 0.9, 10, True).reason == "drift"
+        assert judged(alike, cut, 0.9, 13, True).reason == "no groups"
+    assert in_words(v, 0.9, 1, 2, 10).startswith(
+        "groups may be chance: the cut before told who would help whom 2.5 deviations better than chance, and 3 are asked for"
+    )
     unheard = replace(cluster, cut=cut.labels)  # private losses without sums
-    v = judged(unheard, cut, 0.9, 10)
+    v = judged(unheard, cut, 0.9, 10, False)
     assert (v.reason, v.drift, v.contrast) == ("groups", None, None)
     assert in_words(v, 0.9, 1, 2, 10) == (
         "there are groups of clients that differ (gain 12.00, 10 is asked for; contrast unknown)"
@@ -350,7 +373,7 @@ def test_a_verdict_by_hand():
 
 
 def test_a_state_with_verdicts_is_saved_and_read():
-    _, states = play(Spoken(levels(1.0)), 20)
+    _, states = play(Spoken(levels(1.0)), 40)
     again = unpack(pack(states[-1]), type(states[-1]))
     assert again.verdicts == states[-1].verdicts
     assert len(again.verdicts) == 1
@@ -379,18 +402,18 @@ def test_a_round_leaves_its_state_alone_and_advance_does_not():
 
 def test_the_end_of_a_window_leaves_the_state_before_it_alone():
     """A window's matrices and the distances are written over at its end: a round works on copies of its own."""
-    algorithm, states = play(Spoken(levels(0.0)), 19)
+    algorithm, states = play(Spoken(levels(0.0)), 39)
     before = pack(states[-1])
     engine = Spoken(levels(0.0))
-    algorithm.round(states[-1], engine, Rng(1, 20))
+    algorithm.round(states[-1], engine, Rng(1, 40))
     assert pack(states[-1]) == before
 
 
 def test_many_clients_are_divided_alike_in_float32_and_blocks(monkeypatch):
     """Thirty clients taken for many."""
-    few = play(Spoken(lambda t: 1 + np.repeat([0.0, 4.0, 5.0], 10)), 60)
+    few = play(Spoken(lambda t: 1 + np.repeat([0.0, 4.0, 5.0], 10)), 120)
     monkeypatch.setattr(perception, "LARGE", 8)
-    many = play(Spoken(lambda t: 1 + np.repeat([0.0, 4.0, 5.0], 10)), 60)
+    many = play(Spoken(lambda t: 1 + np.repeat([0.0, 4.0, 5.0], 10)), 120)
     assert many[1][0].clusters[0].sides.dtype == np.float32
     assert many[1][0].clusters[0].visits.dtype == np.int16
     a, b = ([(s.id, s.ended, s.labels.tolist()) for s in states[-1].splits] for _, states in (few, many))
@@ -400,7 +423,7 @@ def test_many_clients_are_divided_alike_in_float32_and_blocks(monkeypatch):
 
 
 def test_a_state_in_its_second_window_is_saved_and_read():
-    _, states = play(Spoken(levels(0.0)), 13)
+    _, states = play(Spoken(levels(0.0)), 23)
     again = unpack(pack(states[-1]), type(states[-1]))
     a, b = (s.clusters[0] for s in (states[-1], again))
     for name in ("P", "sides", "spreads", "distances", "cut"):
@@ -410,7 +433,7 @@ def test_a_state_in_its_second_window_is_saved_and_read():
 
 def test_newcomers_stand_in_the_middle():
     """Distances to the mean of the others; of the others nothing changes, and nobody is compared with an older cut."""
-    _, states = play(Spoken(levels(1.0)), 12)
+    _, states = play(Spoken(levels(1.0)), 22)
     before = states[-1].clusters[0]
     after = grow(states[-1], np.zeros(2, np.int64)).clusters[0]
     np.testing.assert_array_equal(after.distances[:30, :30], before.distances)

@@ -67,7 +67,7 @@ class FedGWC:
     start: Literal["zero", "1/K^2"] = "zero"  # entries of a fresh P
     # When to try a split
     when: Literal["windows", "visits", "mse"] = "windows"
-    visits: int = 3  # rounds until the median pair was seen so often; "visits": then 2, 4, 8, ... times that
+    visits: int = 3  # rounds until half of the pairs met so often, and half settled; "visits": then 2, 4, 8, ... times that
     agreement: float = 0.94  # adjusted Rand index between the cuts at the ends of two windows
     directions: int = 6  # leading axes of the clients' cloud in whose span, or that of the first few, it is cut in two
     contrast: float = 1.0  # how much more clients must differ than a client's own batches
@@ -187,7 +187,7 @@ class FedGWC:
         return min(n_members, cohort_size(n_clients if self.cohort == "same" else n_members, self.rate))
 
     def visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
-        """How often half of the pairs, or clients, must have been seen for the next attempt."""
+        """How often half of the pairs, or clients, must have been seen for the next attempt; `_settled` asks for more of few."""
         if self.when == "windows":
             return self.visits * (1 if by_pairs else MEETING)
         return int(self.visits * 2**attempts)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fedgwc.algorithms.fedgwc_state import Cluster
 from fedgwc.algorithms.windows import places
 from fedgwc.core import Floats, Ids
-from fedgwc.cuts import TOO_FEW, Cut, best_cut, likes, standing_cut
+from fedgwc.cuts import TOO_FEW, Cut, best_cut, likes, standing_cuts
 
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
@@ -35,9 +35,9 @@ def _groups(a: FedGWC, points: Floats, before: Ids | None) -> Cut | None:
     cut = best_cut(points, a.min_size, a.n_max)
     if cut is None or before is None:
         return cut
-    again = standing_cut(points, before, a.min_size)
-    stands = again is not None and again.gain >= max(a.gain, cut.gain / 2) and agreement(again.labels, before) >= a.agreement
-    return again if stands else cut
+    enough = max(a.gain, cut.gain / 2)
+    again = [c for c in standing_cuts(points, before, a.min_size) if c.gain >= enough]
+    return max((c for c in again if agreement(c.labels, before) >= a.agreement), key=lambda c: c.gain, default=cut)
 
 
 def agreement(cut: Ids, other: Ids) -> float:

@@ -1,7 +1,8 @@
 """What is said for and against dividing a cluster at the end of a window of rounds, and what decides.
 
 Clients that drift are divided wherever two windows in a row have found a cut. Others are if the window before would have
-made the same cut, if they differ, and if groups describe them better than one does. docs/algorithms/fedgwc.md says why.
+made the same cut, if groups describe them better than one does, and if they differ or the cut has foretold who helps whom.
+docs/algorithms/fedgwc.md says why.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float, gain: 
         "chance": f"groups may be chance: {foretold}, and {FORETOLD} are asked for",
     }
     parts = [against[v.reason]] if v.reason in against else []
-    if not (v.drifts or v.differs):
+    if not (v.drifts or v.differs or v.by_echoes):
         parts.append(f"in most rounds clients differ little beyond their own batches ({differ})")
     return ", and ".join(parts)
 

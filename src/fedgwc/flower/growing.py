@@ -80,7 +80,7 @@ def _wider(c: Cluster, members: Ids) -> Cluster:
     distances = None if c.distances is None else _from_the_middle(c.distances, n)
     level = None if c.level is None else np.pad(c.level, (0, n), constant_values=np.nan)
     paths = None if c.paths is None else np.concatenate([c.paths, np.tile(c.paths.mean(0), (n, 1))])
-    return replace(c, members=members, distances=distances, paths=paths, level=level, cut=None, **wider)
+    return replace(c, members=members, distances=distances, paths=paths, level=level, cut=None, told=0.0, told2=0.0, **wider)
 
 
 def _from_the_middle(distances: Floats, n: int) -> Floats:

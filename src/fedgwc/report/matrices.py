@@ -61,7 +61,7 @@ def plane(matrix: Matrix, algorithm: FedGWC) -> tuple[Floats, tuple[str, str]]:
     if algorithm.when == "windows" and not (matrix.distances is None and matrix.paths is None):
         helping, points = places(matrix, algorithm.directions)
         cut = best_cut(points, algorithm.min_size, algorithm.n_max)
-        if matrix.labels is not None and not (cut is not None and (cut.labels == matrix.labels).all()):  # because clients drift
+        if matrix.labels is not None and not (cut is not None and (cut.labels == matrix.labels).all()):  # by echoes
             return np.pad(points, ((0, 0), (0, 2)))[:, :2], ("axis of who helps whom" if helping else "first axis", "second axis")
         if cut is not None:
             return seen_across(points, cut), ("along the line that is cut", "first axis, square to it")

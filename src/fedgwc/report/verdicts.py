@@ -6,7 +6,8 @@ from collections import Counter
 
 import numpy as np
 
-from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc import SETTLED, FedGWC
+from fedgwc.algorithms.verdicts import FORETOLD
 from fedgwc.report.content import Cell, Section, Table, number, plural
 from fedgwc.report.data import Judged, Run
 from fedgwc.report.figures import verdicts
@@ -16,15 +17,16 @@ from fedgwc.report.theme import colours
 
 MOST_ROWS = 40  # windows in the table
 MOST_LINES = 6  # clusters in the figure
-HEAD = ["round", "cluster", "cut", "verdict", "agreement", "drift", "adrift", "contrast", "apart", "score", "gain"]
+HEAD = ["round", "cluster", "cut", "verdict", "agreement", "drift", "adrift", "contrast", "apart", "score", "gain", "foretold"]
 REASONS = {
     "drift": "clients drift",
-    "groups": "groups that differ",
+    "groups": "there are groups",
     "no cut": "nothing to cut",
     "first cut": "no cut before",
     "agreement": "windows disagree",
     "contrast": "clients hardly differ",
     "no groups": "no clear groups",
+    "chance": "groups may be chance",
 }
 
 
@@ -57,10 +59,10 @@ def _lead(run: Run) -> str:
 def _rule(a: FedGWC) -> str:
     return (
         f"A cluster is divided if clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), "
-        f"or if the window before would have cut it alike (agreement {a.agreement:g} or more), clients differ (contrast "
-        f"{a.contrast:g} or more in half of the rounds; apart says in how many) and groups describe them better than one "
-        f"does (gain {a.gain:g} or more). "
-        f"Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
+        f"or if the window before would have cut it alike (agreement {a.agreement:g} or more), groups describe clients better "
+        f"than one does (gain {a.gain:g} or more), and either clients differ (contrast {a.contrast:g} or more in half of the "
+        f"rounds; apart says in how many) or the cut has told since then who helps whom (foretold {FORETOLD} deviations or "
+        f"more). Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
     )
 
 
@@ -75,10 +77,13 @@ def _waiting(run: Run, algorithm: FedGWC) -> str:
     else:
         what, seen, known = "client", "been seen", visits
     wanted = algorithm.visits_wanted(0, visits.ndim == 2)
-    return (
-        f"No attempt yet: the first window of rounds ends when half of the {what}s have {seen} {wanted} times, and the "
-        f"median {what} has {seen} {plural(int(np.median(known)), 'time')}. It takes more rounds, or fewer visits."
-    )
+    often = int(np.median(known))
+    so_far = f"the median {what} has {seen} {plural(often, 'time')}. It takes more rounds, or fewer visits."
+    if often >= wanted and visits.ndim == 2:  # all that is missing is training
+        so_far = (
+            f"half of the clients have trained {SETTLED} times; the median one has {int(np.median(visits.diagonal()))} times."
+        )
+    return f"No attempt yet: the first window of rounds ends when half of the {what}s have {seen} {wanted} times, and {so_far}"
 
 
 def _shown(judged: tuple[Judged, ...]) -> list[Judged]:
@@ -98,7 +103,7 @@ def _row(j: Judged) -> list[Cell]:
         Cell(("divided: " if v.divides else "whole: ") + REASONS[v.reason]),
         number(v.agreement),
         *(number(v.drift), share[0], number(v.contrast), share[1]),
-        *(number(v.score), number(v.gain)),
+        *(number(v.score), number(v.gain), number(v.foretold, 1)),
     ]
 
 
