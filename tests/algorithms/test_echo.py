@@ -296,12 +296,14 @@ def test_clients_who_lose_alike_and_help_nobody_stay_together():
 
 def test_the_cut_of_the_window_before_is_kept_as_long_as_it_stands():
     """Three places in a plane: whichever was cut off before is cut off again, unless the cut went through places."""
-    corners = np.array([[-1.0, 1.0], [1.0, 1.0], [0.0, -1.0]])
-    points = corners[THREE] + 0.1 * np.random.default_rng(0).standard_normal((30, 2))
+    noise = 0.1 * np.random.default_rng(0).standard_normal((30, 2))
+    for turned in (0, 30, 90):  # so that a place lies on the first axis, or on none
+        at = np.radians([turned, turned + 120, turned + 240])
+        points = np.stack([np.cos(at), np.sin(at)], 1)[THREE] + noise
+        for one in np.eye(3, dtype=np.int64):
+            before = one[THREE]
+            assert adjusted_rand_index(_groups(FedGWC(), points, before).labels, before) == 1.0
     best = _groups(FedGWC(), points, None)
-    for one in np.eye(3, dtype=np.int64):
-        before = one[THREE]
-        assert adjusted_rand_index(_groups(FedGWC(), points, before).labels, before) == 1.0
     assert _groups(FedGWC(), points, np.arange(30) % 2).labels.tolist() == best.labels.tolist()
     nothing = np.random.default_rng(1).standard_normal((30, 2))  # no cut stands that gains too little
     assert _groups(FedGWC(), nothing, before).labels.tolist() == _groups(FedGWC(), nothing, None).labels.tolist()
