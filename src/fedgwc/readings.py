@@ -172,11 +172,10 @@ class Readings:
         return two[..., 0], two[..., 1]
 
     def drift(self, times: float) -> NDArray[np.bool_]:
-        """Whether at least half of the clients lost so many times more in the first step than in the second [...].
-
-        Who lost so many times less counts against that: small losses differ so much from batch to batch, either way.
+        """Whether clients lost so many times more in the first step than in the second, less those who lost as many times less
+        in it, are at least half of all [...]. Small losses differ so much from batch to batch, either way.
         """
-        if self.x.shape[-1] < 2:
+        if self.x.shape[-1] < 2 or np.isinf(times):
             return np.zeros(self.x.shape[:-2], bool)
         first, second, both = self.x[..., 0], self.x[..., 1], self.made[..., :2].all(-1)
         more = (both & (first >= times * second) & (first > 0)).sum(-1)

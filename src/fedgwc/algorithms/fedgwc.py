@@ -43,7 +43,7 @@ from fedgwc.spectral import Assign
 
 MOST_VISITS = np.iinfo(np.int16).max  # that are counted within a window of many clients
 MEETING = 10  # rounds of a client until it has met a given other one, when a tenth of them train
-SETTLED = 20  # rounds of half of the clients, before which few of them have not had the time to make a model theirs
+SETTLED = 20  # times that half of the clients must have trained: few of them meet at once, and need time to make a model theirs
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,8 @@ class FedGWC:
             child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
             if known := among(cluster, at):
                 child = replace(child, **known)
-                child = _with_cut(child, proposed(self, child)[0])
+                whole = replace(child, heard=cluster.heard, apart=cluster.apart)  # whether they differed is all that is known yet
+                child = _with_cut(child, proposed(self, whole)[0])
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]

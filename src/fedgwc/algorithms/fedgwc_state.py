@@ -68,12 +68,12 @@ class Cluster:
 
     @property
     def differs(self) -> bool:
-        """Clients lose more or less than each other, not just from batch to batch."""
+        """Clients lose more or less than each other, not just from batch to batch; before any rounds they are taken to."""
         return 2 * self.apart >= self.heard
 
     @property
     def foretold(self) -> float:
-        """How many deviations better than by chance the cut of the window before told who would help whom."""
+        """By how many deviations better than chance the last cut has told who would help whom, since it was first made."""
         return self.told / self.told2**0.5 if self.told2 > 0 else 0.0
 
     @property
@@ -116,7 +116,7 @@ class Verdict:
     contrast: float | None = None
     apart: int = 0  # rounds with as much contrast as is asked for
     by_echoes: bool = False  # whether only who helps whom was looked at
-    foretold: float | None = None  # deviations by which the cut of the window before told better than chance who would help whom
+    foretold: float | None = None  # deviations by which the last cut told better than chance who would help whom
 
     @property
     def divides(self) -> bool:

@@ -126,7 +126,7 @@ def _echoes(clusters: Sequence[Cluster], at: Ids, levels: Floats) -> list[dict[s
             pairs = k[:, None] * len(echo) + before
             echo.put(pairs, echo.take(pairs) + more[:, None])
             if c.cut is not None:
-                told = _as_foretold(more, c.cut[k], c.cut[before], k[:, None] != before)
+                told = _as_foretold(more, c.cut, k, before)
                 foretold = {"told": c.told + told, "told2": c.told2 + told**2}
         level = level.copy()
         level[k] = now
@@ -134,13 +134,16 @@ def _echoes(clusters: Sequence[Cluster], at: Ids, levels: Floats) -> list[dict[s
     return heard
 
 
-def _as_foretold(more: Floats, side: Ids, sides: Ids, others: NDArray[np.bool_]) -> float:
-    """By how much more clients were helped by those on their own side of a cut; 0 expected of a cut by chance.
+def _as_foretold(more: Floats, cut: Ids, k: Ids, before: Ids) -> float:
+    """By how much more the clients `k` [n] were helped the more of those `before` them [m] are on their side of a cut [K].
 
-    more and side [n] of who is helped, sides [m] of who helps, others [n, m]: not oneself.
+    Less what is to be expected of a side that large: whoever learns faster than the others gains from anybody, and has many or
+    few on its side in every round.
     """
-    own = np.where(others, np.where(side[:, None] == sides, 1.0, -1.0), 0.0).sum(1) / np.maximum(others.sum(1), 1)
-    return float((more * (own - own.mean())).sum())
+    others = k[:, None] != before
+    same = (others & (cut[k][:, None] == cut[before])).sum(1) / np.maximum(others.sum(1), 1)
+    expected = (np.bincount(cut)[cut[k]] - 1) / (len(cut) - 1)
+    return float((more * (same - expected)).sum())
 
 
 def _steps(a: FedGWC, visits: Ids, sizes: Ids) -> Floats:

@@ -17,14 +17,14 @@ def proposed(a: FedGWC, known: Cluster) -> tuple[Cut | None, bool]:
     """(where there are groups, whether only who helps whom was asked).
 
     How much clients lose tells groups of clients that differ in that. Of clients that lose alike, or are few, only those who
-    help each other can be told. Clients that drift are divided in any case, at whatever groups there are, and if they form none,
+    help each other can be told. Clients that drift are looked at in all axes, and if they form no groups that gain enough, cut
     where most of them stay with those who help them.
     """
     helping, points = places(known, a.directions)
     by_echoes = helping > 0 and not known.drifts and (not known.differs or len(points) < TOO_FEW)
     cut = _groups(a, points[:, :helping] if by_echoes else points, known.cut)
     if known.drifts and helping and (cut is None or cut.gain < a.gain):
-        return likes(points, a.min_size), by_echoes
+        return likes(points, a.min_size), False
     return cut, by_echoes
 
 

@@ -1,7 +1,8 @@
 """What is said for and against dividing a cluster at the end of a window of rounds, and what decides.
 
 Clients that drift are divided wherever two windows in a row have found a cut. Others are if the window before would have
-made the same cut, if groups describe them better than one does, and if they differ or the cut has foretold who helps whom.
+made the same cut, if groups describe them better than one does, and if they differ, or the cut has foretold who helps whom;
+of fewer than ten clients only that counts.
 docs/algorithms/fedgwc.md says why.
 """
 
@@ -14,7 +15,7 @@ import numpy as np
 from fedgwc.algorithms.fedgwc_state import Cluster, Verdict
 from fedgwc.algorithms.proposals import agreement as agreement_between
 from fedgwc.core import Ids
-from fedgwc.cuts import TOO_FEW, Cut
+from fedgwc.cuts import TOO_FEW, TOO_FEW_IN_ONE, Cut
 
 FORETOLD = 3  # deviations beyond chance, by which a cut must have told who would help whom since it was made
 
@@ -39,7 +40,7 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes
     if c.cut is None:
         return replace(seen, reason="first cut")
     alike = agreement_between(c.cut, cut.labels)
-    seen = replace(seen, agreement=alike, foretold=None if c.echo is None else c.foretold)
+    seen = replace(seen, agreement=alike, foretold=c.foretold if c.told2 > 0 else None)
     if seen.drifts:
         return replace(seen, reason="drift")
     if np.isneginf(cut.gain):
@@ -64,8 +65,9 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float, gain: 
         return f"there are groups of clients that help each other ({told}; {foretold}, {FORETOLD} are asked for)"
     if v.reason == "groups":
         return f"there are groups of clients that differ ({told}; {differ})"
+    few = v.clients < (TOO_FEW_IN_ONE if v.by_echoes else TOO_FEW)
     against = {
-        "no cut": "so few clients form groups only by chance" if v.clients < TOO_FEW else "nothing sets enough clients apart",
+        "no cut": "so few clients form groups only by chance" if few else "nothing sets enough clients apart",
         "first cut": "the window before made no cut to agree with",
         "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f}, {agreement:g} is asked for)",
         "no groups": f"no groups describe clients clearly better than one does ({told})",

@@ -7,7 +7,7 @@ import numpy as np
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.windows import places
 from fedgwc.core import Floats, Ids
-from fedgwc.cuts import best_cut, seen_across
+from fedgwc.cuts import best_cut, seen_across, standing_cuts
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
 from fedgwc.report.data import Matrix, Run
@@ -61,10 +61,13 @@ def plane(matrix: Matrix, algorithm: FedGWC) -> tuple[Floats, tuple[str, str]]:
     if algorithm.when == "windows" and not (matrix.distances is None and matrix.paths is None):
         helping, points = places(matrix, algorithm.directions)
         cut = best_cut(points, algorithm.min_size, algorithm.n_max)
-        if matrix.labels is not None and not (cut is not None and (cut.labels == matrix.labels).all()):  # by echoes
-            return np.pad(points, ((0, 0), (0, 2)))[:, :2], ("axis of who helps whom" if helping else "first axis", "second axis")
+        if matrix.labels is not None:  # the cut that was made may be another one, which stood from windows before
+            cuts = [*([] if cut is None else [cut]), *standing_cuts(points, matrix.labels, algorithm.min_size)]
+            cut = next((c for c in cuts if (c.labels == matrix.labels).all()), None)
         if cut is not None:
             return seen_across(points, cut), ("along the line that is cut", "first axis, square to it")
+        if matrix.labels is not None:  # by who helps whom alone
+            return np.pad(points, ((0, 0), (0, 2)))[:, :2], ("axis of who helps whom" if helping else "first axis", "second axis")
     if matrix.P is None:
         return np.pad(points, ((0, 0), (0, 2)))[:, :2], ("first axis", "second axis")
     return embedding.plane(algorithm.affinity(matrix.P)), ("second eigenvector", "third eigenvector")

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedgwc.algorithms.fedgwc import SETTLED, FedGWC
 from fedgwc.algorithms.verdicts import FORETOLD
+from fedgwc.cuts import TOO_FEW
 from fedgwc.report.content import Cell, Section, Table, number, plural
 from fedgwc.report.data import Judged, Run
 from fedgwc.report.figures import verdicts
@@ -62,7 +63,8 @@ def _rule(a: FedGWC) -> str:
         f"or if the window before would have cut it alike (agreement {a.agreement:g} or more), groups describe clients better "
         f"than one does (gain {a.gain:g} or more), and either clients differ (contrast {a.contrast:g} or more in half of the "
         f"rounds; apart says in how many) or the cut has told since then who helps whom (foretold {FORETOLD} deviations or "
-        f"more). Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
+        f"more; of fewer than {TOO_FEW} clients only this counts). "
+        f"Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
     )
 
 
@@ -118,5 +120,7 @@ def _pictures(run: Run, algorithm: FedGWC) -> tuple[Picture, ...]:
     lines = {c: by_cluster[c] for c in sorted(largest)}
     figure = verdicts.draw(lines, colours(run), run.last["round"], algorithm)
     most = f" The {len(lines)} largest of {len(by_cluster)} clusters." if len(by_cluster) > len(lines) else ""
-    caption = f"One dot per window; a ring is a division. Dashed: what is asked for.{most}"
+    caption = (
+        f"One dot per window; a ring is a division. Dashed: what is asked for, contrast only where losses tell groups.{most}"
+    )
     return (Picture("verdicts", "Window by window", verdicts.describe(lines), caption, figure),)
