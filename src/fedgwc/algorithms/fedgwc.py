@@ -250,10 +250,14 @@ class FedGWC:
         fresh = replace(fresh, distances=c.distances, paths=c.paths, echo=c.echo, level=c.level, before=c.before, cut=c.cut)
         return replace(fresh, attempts=c.attempts, mse=c.mse, told=c.told, told2=c.told2)
 
+    def _divisible(self, K: int) -> bool:
+        """Fewer clients could not be split, whatever is known of them."""
+        return max(2 * self.min_size, 3) <= K
+
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
         K = len(cluster.members)
-        if max(2 * self.min_size, 3) > K:
-            return False  # it could not be split, whatever P says
+        if not self._divisible(K):
+            return False
         if self.when in ("windows", "visits"):
             often = 2 * cluster.ripe >= K * (K - 1 if cluster.by_pairs else 1)  # half of them: the median was seen often enough
             return often and (self.when == "visits" or not cluster.by_pairs or _settled(cluster))
@@ -266,8 +270,8 @@ class FedGWC:
             child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
             if known := among(cluster, at):
                 child = replace(child, **known)
-                whole = replace(child, heard=cluster.heard, apart=cluster.apart)  # whether they differed is all that is known yet
-                child = _with_cut(child, proposed(self, whole)[0])
+                if self._divisible(len(at)):  # whether they differed is told by the parent's window, for want of one of their own
+                    child = _with_cut(child, proposed(self, replace(child, heard=cluster.heard, apart=cluster.apart))[0])
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]
