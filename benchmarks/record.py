@@ -35,10 +35,9 @@ class Federation:
 
 def weaker(clean: int, noisy: int, blurred: int) -> tuple[str, ...]:
     """The domain mixes with half the noise and half the blur."""
-    same = 'partition="dirichlet",alpha=100.0'
-    kinds = {f"{{clients={clean},{same}}}": clean, f"{{clients={noisy},{same},noise=0.5}}": noisy}
-    kinds[f"{{clients={blurred},{same},blur=1.0}}"] = blurred
-    return (f"data.groups=[{','.join(kind for kind, clients in kinds.items() if clients)}]",)
+    kinds = [(clean, ""), (noisy, ",noise=0.5"), (blurred, ",blur=1.0")]
+    groups = [f'{{clients={n},partition="dirichlet",alpha=100.0{shift}}}' for n, shift in kinds if n]
+    return (f"data.groups=[{','.join(groups)}]",)
 
 
 FEDERATIONS = {
