@@ -146,6 +146,20 @@ def sample(members: Ids, size: int, rng: np.random.Generator) -> Ids:
     return np.sort(rng.choice(members, size, replace=False))
 
 
+def losses_under(models: Tensor, clients: Ids, engine: Engine) -> tuple[Ids, Floats]:
+    """(those of `clients` that answered, sorted; [n, M] the loss of every model on their own training data).
+
+    All questions go out in one call, so that a real client is asked once. Who left a question open is left out.
+    """
+    M = len(models)
+    scores = engine.evaluate(np.repeat(clients, M), models, np.tile(np.arange(M), len(clients)), split="train")
+    answered, answers = np.unique(scores.clients, return_counts=True)
+    answered = answered[answers == M]
+    order = np.argsort(scores.clients, kind="stable")
+    order = order[np.isin(scores.clients[order], answered)]
+    return answered, scores.loss[order].reshape(-1, M)
+
+
 def on(device: torch.device, numbers: NDArray[Any]) -> Tensor:
     """`numbers` as a tensor on `device`, without waiting until the device has done what was asked of it before."""
     return torch.from_numpy(numbers).to(device, non_blocking=True)

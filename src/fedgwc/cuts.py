@@ -35,6 +35,7 @@ class Cut:
     score: float  # Davies-Bouldin of the two sides on the line; lower is clearer
     line: Floats  # [m] the line's direction, from 0 to 1
     gain: float  # how much better every group beyond the first describes the cloud, on the scale of BIC
+    on_line: Floats  # [K] where clients stand on it
 
 
 @dataclass(frozen=True)
@@ -216,4 +217,5 @@ def _cut(points: Floats, ahead: NDArray[np.bool_], direction: Floats, gain: floa
     labels = (ahead ^ ahead[0]).astype(np.int64)
     on_line = points @ direction
     sign = np.sign(on_line[labels == 1].mean() - on_line[labels == 0].mean())
-    return Cut(labels, davies_bouldin(on_line[:, None], labels), sign * direction / np.linalg.norm(direction), gain)
+    unit = sign / np.linalg.norm(direction)
+    return Cut(labels, davies_bouldin(on_line[:, None], labels), unit * direction, gain, unit * on_line)

@@ -23,7 +23,6 @@ from fedgwc.algorithms.fedgwc_state import (
     Cluster,
     FedGWCState,
     Split,
-    Verdict,
     copied,
     labels_of,
     recorded_leaves,
@@ -32,6 +31,7 @@ from fedgwc.algorithms.fedgwc_state import (
 )
 from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.proposals import proposed
+from fedgwc.algorithms.second_look import looked_again, near
 from fedgwc.algorithms.verdicts import Attempt, in_words, judged
 from fedgwc.algorithms.windows import among, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
@@ -73,6 +73,7 @@ class FedGWC:
     contrast: float = 1.0  # how much more clients must differ than a client's own batches
     gain: float = 15.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
     drift: float = 1.0  # enough without all these: how much higher losses are at the first local step than at the second
+    second_look: bool = True  # clients near the cut between groups wait, and say later which of the two models serves them
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
@@ -137,6 +138,7 @@ class FedGWC:
 
         It touches as many entries as the cohorts have pairs, whatever the number of clients.
         """
+        state, verdicts = looked_again(self, state, engine)
         cohorts = [self._sample(c, state, rng) for c in state.clusters]
         asked, which = np.concatenate(cohorts), np.repeat(np.arange(len(cohorts)), [len(c) for c in cohorts])
         models = stacked([c.server.theta for c in state.clusters])
@@ -147,7 +149,6 @@ class FedGWC:
         own = which if np.array_equal(updates.clients, asked) else labels_of(state)[updates.clients]  # [n]
 
         leaves: list[Cluster] = []
-        verdicts: list[Verdict] = []
         splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None, echo=None) for s in state.splits]
         n_born = state.n_born
         for cluster in learnt(self, state.clusters, updates, own, rng):
@@ -157,7 +158,7 @@ class FedGWC:
             if labels is None:
                 leaves.append(c)
                 continue
-            children = self._children(c, labels, tried.scores, n_born, rng.round)
+            children = self._children(c, labels, tried.scores, n_born, rng.round, tried.unsure)
             n_born += len(children)
             leaves += children
             splits.append(
@@ -173,7 +174,9 @@ class FedGWC:
 
     def _sample(self, cluster: Cluster, state: FedGWCState, rng: Rng) -> Ids:
         members, size = cluster.members, self._cohort_size(len(cluster.members), len(state.sampled))
-        if size == len(members):
+        if cluster.waiting is not None:
+            members = np.setdiff1d(members, cluster.waiting)
+        if size >= len(members):
             return members
         draws = rng.generator(cluster.id)
         if self.sampling == "uniform":
@@ -187,7 +190,7 @@ class FedGWC:
         return min(n_members, cohort_size(n_clients if self.cohort == "same" else n_members, self.rate))
 
     def visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
-        """How often half of the pairs, or clients, must have been seen for the next attempt; `_settled` asks for more of few."""
+        """How often half of the pairs, or clients, must have been seen for the next attempt; a window asks for more of few."""
         if self.when == "windows":
             return self.visits * (1 if by_pairs else MEETING)
         return int(self.visits * 2**attempts)
@@ -217,7 +220,8 @@ class FedGWC:
         verdict = judged(cluster, cut, self.agreement, self.gain, by_echoes)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
         if cut is not None and verdict.divides:
-            return Attempt(tried, cut.labels, {2: cut.score}, verdict)
+            unsure = near(cut) if self.second_look and verdict.reason == "groups" else None  # drift knows no right side
+            return Attempt(tried, cut.labels, {2: cut.score}, verdict, unsure)
         if verdict.agreement is None or verdict.agreement < self.agreement:
             tried = replace(tried, told=0.0, told2=0.0)  # another cut has foretold nothing yet
         return Attempt(self._next_window(tried), verdict=verdict)
@@ -250,27 +254,37 @@ class FedGWC:
         fresh = replace(fresh, distances=c.distances, paths=c.paths, echo=c.echo, level=c.level, before=c.before, cut=c.cut)
         return replace(fresh, attempts=c.attempts, mse=c.mse, told=c.told, told2=c.told2)
 
-    def _divisible(self, K: int) -> bool:
+    def is_divisible(self, K: int) -> bool:
         """Fewer clients could not be split, whatever is known of them."""
         return max(2 * self.min_size, 3) <= K
 
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
         K = len(cluster.members)
-        if not self._divisible(K):
+        if not self.is_divisible(K) or cluster.waiting is not None:
             return False
-        if self.when in ("windows", "visits"):
-            often = 2 * cluster.ripe >= K * (K - 1 if cluster.by_pairs else 1)  # half of them: the median was seen often enough
-            return often and (self.when == "visits" or not cluster.by_pairs or _settled(cluster))
+        if self.when == "windows":
+            return self.window_is_over(cluster)
+        if self.when == "visits":
+            return _half_met(cluster)
         return cluster.calm >= (1 if self.patience == "none" else max(1, K // cohort))
 
-    def _children(self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int) -> list[Cluster]:
+    def window_is_over(self, cluster: Cluster) -> bool:
+        return _half_met(cluster) and (not cluster.by_pairs or _half_settled(cluster))
+
+    def _children(
+        self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int, unsure: Ids | None
+    ) -> list[Cluster]:
         children = []
         for y in range(int(labels.max()) + 1):
             at = np.flatnonzero(labels == y)
             child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
+            if unsure is not None:
+                child = replace(child, waiting=cluster.members[np.intersect1d(at, unsure)])
             if known := among(cluster, at):
                 child = replace(child, **known)
-                if self._divisible(len(at)):  # whether they differed is told by the parent's window, for want of one of their own
+                if self.is_divisible(
+                    len(at)
+                ):  # whether they differed is told by the parent's window, for want of one of their own
                     child = _with_cut(child, proposed(self, replace(child, heard=cluster.heard, apart=cluster.apart))[0])
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)
@@ -326,7 +340,13 @@ class FedGWC:
         return recorded_tree(state)
 
 
-def _settled(c: Cluster) -> bool:
+def _half_met(c: Cluster) -> bool:
+    """The median pair, or client, was seen often enough."""
+    K = len(c.members)
+    return 2 * c.ripe >= K * (K - 1 if c.by_pairs else 1)
+
+
+def _half_settled(c: Cluster) -> bool:
     return bool(2 * np.count_nonzero(c.visits.diagonal() >= SETTLED) >= len(c.members))
 
 

@@ -51,6 +51,7 @@ class Cluster:
     before: Ids | None = None  # the places among the members of who trained in the last round; None: nobody, or not this model
     cut: Ids | None = None  # [K] where the last of these would have divided the cluster
     paths: Floats | None = None  # [K, m], by client in place of distances: their means, window by window and view by view
+    waiting: Ids | None = None  # clients near the cut that made it, who do not train before they have said where they belong
 
     @property
     def by_pairs(self) -> bool:
@@ -105,7 +106,8 @@ class Verdict:
 
     cluster: int
     clients: int
-    reason: Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "no groups", "chance"]  # what decided
+    reason: Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "no groups", "chance", "moved"]
+    # what decided
     sizes: tuple[int, ...] = ()  # of the two sides of the cut
     score: float | None = None  # Davies-Bouldin of the cut
     gain: float | None = None  # how much better groups describe clients than one does
@@ -117,6 +119,7 @@ class Verdict:
     apart: int = 0  # rounds with as much contrast as is asked for
     by_echoes: bool = False  # whether only who helps whom was looked at
     foretold: float | None = None  # deviations by which the last cut told better than chance who would help whom
+    to: int | None = None  # the cluster to which the second of `sizes` moved
 
     @property
     def divides(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample, stacked
+from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, losses_under, sample, stacked
 from fedgwc.errors import InputError
 
 
@@ -67,16 +67,7 @@ class IFCA:
 
 
 def best_models(cohort: Ids, models: Tensor, engine: Engine) -> tuple[Ids, Ids]:
-    """The clients that answered, and for each the model with the smallest loss on its own training data.
-
-    All questions go out in one call, so that a real client is asked once. A client that left a question open is left out.
-    """
-    k = len(models)
-    scores = engine.evaluate(np.repeat(cohort, k), models, np.tile(np.arange(k), len(cohort)), split="train")
-    clients, answers = np.unique(scores.clients, return_counts=True)
-    clients = clients[answers == k]
-    order = np.argsort(scores.clients, kind="stable")
-    order = order[np.isin(scores.clients[order], clients)]
-    losses = scores.loss[order].reshape(-1, k)
+    """The clients that answered, and for each the model with the smallest loss on its own training data."""
+    clients, losses = losses_under(models, cohort, engine)
     # A model that has diverged for a client (loss NaN) is the worst choice, not numpy's first one.
     return clients, np.where(np.isnan(losses), np.inf, losses).argmin(1)

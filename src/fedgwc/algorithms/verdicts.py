@@ -28,6 +28,7 @@ class Attempt:
     labels: Ids | None = None  # [K] the group of each member; None: it stays whole
     scores: dict[int, float] = field(default_factory=dict)  # Davies-Bouldin by number of groups
     verdict: Verdict | None = None  # at the end of a window
+    unsure: Ids | None = None  # places of those who may be on the wrong side; None: nobody asks
 
 
 def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes: bool) -> Verdict:
@@ -58,6 +59,9 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float, gain: 
     """Why, with what was seen beside what is asked for; where a cluster stays whole, everything that is known against it."""
     if v.reason == "drift":
         return f"one step of their own takes much of clients' losses away ({_reading(v, 'drift', v.drift, drift, v.adrift)})"
+    if v.reason == "moved":
+        *_, gone = v.sizes
+        return f"the model of cluster {v.to} serves {gone} of them better, and {'they go' if gone > 1 else 'it goes'} there"
     differ = _reading(v, "contrast", v.contrast, contrast, v.apart)
     told = f"gain {v.gain or 0:.2f}, {gain:g} is asked for"
     foretold = f"the cut before told who would help whom {v.foretold or 0:.1f} deviations better than chance"

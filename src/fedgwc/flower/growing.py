@@ -13,10 +13,11 @@ from torch import Tensor
 from fedgwc.algorithms.alone import AloneState
 from fedgwc.algorithms.cfl import CFLState, Known
 from fedgwc.algorithms.fedavg import FedAvgState
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, written
+from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.algorithms.fesem import FeSEMState
 from fedgwc.algorithms.ifca import IFCAState
-from fedgwc.core import Floats, Ids
+from fedgwc.algorithms.membership import with_members
+from fedgwc.core import Ids
 
 
 @singledispatch
@@ -58,7 +59,7 @@ def _(state: CFLState, rows: Ids) -> CFLState:
 @grow.register
 def _(state: FedGWCState, rows: Ids) -> FedGWCState:
     first = len(state.sampled)
-    clusters = [_wider(c, _joined(c.members, rows == i, first)) for i, c in enumerate(state.clusters)]
+    clusters = [with_members(c, _joined(c.members, rows == i, first)) for i, c in enumerate(state.clusters)]
     return replace(state, clusters=tuple(clusters), sampled=np.concatenate([state.sampled, np.zeros(len(rows), np.int64)]))
 
 
@@ -68,24 +69,3 @@ def _joined(members: Ids, joins: Any, first: int) -> Ids:
 
 def _padded(updates: Tensor, n: int) -> Tensor:
     return torch.cat([updates, updates.new_zeros(n, updates.shape[1])])
-
-
-def _wider(c: Cluster, members: Ids) -> Cluster:
-    """New rows and columns are empty: nothing is known of how the newcomers get along."""
-    n = len(members) - len(c.members)
-    if n == 0:
-        return c
-    means = {**written(c), "gamma": c.gamma, "gamma2": c.gamma2, "distances": None}
-    wider: dict[str, Any] = {name: np.pad(a, (0, n)) for name, a in means.items() if a is not None}
-    distances = None if c.distances is None else _from_the_middle(c.distances, n)
-    level = None if c.level is None else np.pad(c.level, (0, n), constant_values=np.nan)
-    paths = None if c.paths is None else np.concatenate([c.paths, np.tile(c.paths.mean(0), (n, 1))])
-    return replace(c, members=members, distances=distances, paths=paths, level=level, cut=None, told=0.0, told2=0.0, **wider)
-
-
-def _from_the_middle(distances: Floats, n: int) -> Floats:
-    """Squared distances with n newcomers, who stand in the middle of the others until they have shown themselves."""
-    to_middle = distances.mean(0) - distances.mean() / 2  # exact: the squared distance of a point to the mean of all
-    wider = np.pad(distances, ((0, n), (0, n)))
-    wider[-n:, :-n], wider[:-n, -n:] = to_middle, to_middle[:, None]
-    return wider

@@ -28,6 +28,7 @@ REASONS = {
     "contrast": "clients hardly differ",
     "no groups": "no clear groups",
     "chance": "groups may be chance",
+    "moved": "some are better served elsewhere",
 }
 
 

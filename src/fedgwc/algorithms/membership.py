@@ -1,0 +1,51 @@
+"""A cluster with other members than before: some have left it, or others have come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgwc.algorithms.fedgwc_state import Cluster, written
+from fedgwc.core import Floats, Ids
+
+
+def with_members(c: Cluster, members: Ids) -> Cluster:
+    """What is known of those who stay is kept; nothing is known of how newcomers get along. `members` are sorted.
+
+    `ripe` is as it was, which is right as long as nobody leaves.
+    """
+    if np.array_equal(members, c.members):
+        return c
+    stay = np.isin(members, c.members)
+    was = c.members.searchsorted(members[stay])
+    means = {**written(c), "gamma": c.gamma, "gamma2": c.gamma2, "level": c.level}
+    known: dict[str, Any] = {
+        name: _among(a, stay, was, np.nan if name == "level" else 0) for name, a in means.items() if a is not None
+    }
+    if c.distances is not None:
+        known["distances"] = _from_the_middle(known["distances"], stay)
+    if c.paths is not None:
+        paths = c.paths[was]
+        known["paths"] = np.tile(paths.mean(0), (len(members), 1))
+        known["paths"][stay] = paths
+    nobody: dict[str, Any] = {"before": None, "cut": None, "told": 0.0, "told2": 0.0}  # places are others' now
+    return replace(c, members=members, **known, **nobody)
+
+
+def _among(a: NDArray[Any], stay: NDArray[np.bool_], was: Ids, empty: float) -> NDArray[Any]:
+    """[K] or [K, K] for other members."""
+    new = np.full((len(stay),) * a.ndim, empty, a.dtype)
+    new[np.ix_(*[stay] * a.ndim)] = a[np.ix_(*[was] * a.ndim)]
+    return new
+
+
+def _from_the_middle(distances: Floats, stay: NDArray[np.bool_]) -> Floats:
+    """Squared distances; newcomers stand in the middle of the others until they have shown themselves."""
+    among = distances[np.ix_(stay, stay)]
+    to_middle = among.mean(0) - among.mean() / 2  # exact: the squared distance of a point to the mean of all
+    distances[np.ix_(~stay, stay)] = to_middle
+    distances[np.ix_(stay, ~stay)] = to_middle[:, None]
+    return distances
