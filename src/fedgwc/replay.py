@@ -8,7 +8,7 @@ that the *recorded* models gave, not those that the new clusters' own models wou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +106,8 @@ class Recorded:
 def replay(
     trace: Trace, algorithm: FedGWC, *, seed: int = 0, watch: Callable[[int, FedGWCState], None] | None = None
 ) -> FedGWCState:
-    """The state after all recorded rounds; `watch` sees each round's."""
-    engine = Recorded(trace)
+    """The state after all recorded rounds; `watch` sees each round's. A recording cannot be asked again: no second look."""
+    engine, algorithm = Recorded(trace), replace(algorithm, second_look=False)
     state = algorithm.init(torch.zeros(1), trace.n_clients)
     for row in range(len(trace.ids)):
         engine.row = row

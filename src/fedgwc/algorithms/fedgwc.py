@@ -33,7 +33,7 @@ from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.proposals import proposed
 from fedgwc.algorithms.second_look import looked_again, near
 from fedgwc.algorithms.verdicts import Attempt, in_words, judged
-from fedgwc.algorithms.windows import among, with_window
+from fedgwc.algorithms.windows import among, one_less, with_window, without_late
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
 from fedgwc.cuts import Cut
 from fedgwc.errors import InputError
@@ -215,7 +215,7 @@ class FedGWC:
         """Divide if clients drift, or where there are groups that the window before has shown too."""
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
-        known = with_window(cluster, views)
+        known = with_window(without_late(cluster), views)
         cut, by_echoes = proposed(self, known)
         verdict = judged(cluster, cut, self.agreement, self.gain, by_echoes)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
@@ -252,7 +252,7 @@ class FedGWC:
         c = cluster
         fresh = self._cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
         fresh = replace(fresh, distances=c.distances, paths=c.paths, echo=c.echo, level=c.level, before=c.before, cut=c.cut)
-        return replace(fresh, attempts=c.attempts, mse=c.mse, told=c.told, told2=c.told2)
+        return replace(fresh, attempts=c.attempts, mse=c.mse, told=c.told, told2=c.told2, late=one_less(c.late))
 
     def is_divisible(self, K: int) -> bool:
         """Fewer clients could not be split, whatever is known of them."""
@@ -278,10 +278,8 @@ class FedGWC:
         for y in range(int(labels.max()) + 1):
             at = np.flatnonzero(labels == y)
             child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
-            if unsure is not None:
-                child = replace(child, waiting=cluster.members[np.intersect1d(at, unsure)])
             if known := among(cluster, at):
-                child = replace(child, **known)
+                child = replace(child, late=one_less(None if cluster.late is None else cluster.late[at]), **known)
                 if self.is_divisible(
                     len(at)
                 ):  # whether they differed is told by the parent's window, for want of one of their own
@@ -293,6 +291,8 @@ class FedGWC:
                 child = replace(
                     child, P=cluster.P[pairs], visits=visits, ripe=ripe, gamma=cluster.gamma[at], gamma2=cluster.gamma2[at]
                 )
+            if unsure is not None and len(unsure):
+                child = replace(child, waiting=cluster.members[np.intersect1d(at, unsure)])
             children.append(child)
         return children
 

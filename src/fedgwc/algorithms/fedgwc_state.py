@@ -52,6 +52,7 @@ class Cluster:
     cut: Ids | None = None  # [K] where the last of these would have divided the cluster
     paths: Floats | None = None  # [K, m], by client in place of distances: their means, window by window and view by view
     waiting: Ids | None = None  # clients near the cut that made it, who do not train before they have said where they belong
+    late: Ids | None = None  # [K] windows, this one too, in which a member's losses are none to compare, because it has waited
 
     @property
     def by_pairs(self) -> bool:

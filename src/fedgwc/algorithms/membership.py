@@ -21,7 +21,7 @@ def with_members(c: Cluster, members: Ids) -> Cluster:
         return c
     stay = np.isin(members, c.members)
     was = c.members.searchsorted(members[stay])
-    means = {**written(c), "gamma": c.gamma, "gamma2": c.gamma2, "level": c.level}
+    means = {**written(c), "gamma": c.gamma, "gamma2": c.gamma2, "level": c.level, "late": c.late}
     known: dict[str, Any] = {
         name: _among(a, stay, was, np.nan if name == "level" else 0) for name, a in means.items() if a is not None
     }

@@ -34,6 +34,22 @@ def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
     return replace(c, paths=np.column_stack([*before, *(from_the_middle(v, c.visits > 0) for v in views)]))
 
 
+def without_late(c: Cluster) -> Cluster:
+    """As if who has waited, and is catching up, had not been there; counts are written to."""
+    if c.late is None:
+        return c
+    away = c.late > 0
+    c.visits[away] = 0
+    if c.by_pairs:
+        c.visits[:, away] = 0
+    return c
+
+
+def one_less(late: Ids | None) -> Ids | None:
+    """When a window is over."""
+    return None if late is None or late.max() <= 1 else np.maximum(late - 1, 0)
+
+
 def from_the_middle(means: NDArray[Any], seen: NDArray[np.bool_]) -> NDArray[Any]:
     """Who was not there stands in the middle of the others: nothing is known of it."""
     return np.where(seen, means, means[seen].mean(0) if seen.any() else 0.0)
