@@ -102,6 +102,10 @@ class Rng:
         return int(np.random.SeedSequence([self.seed, self.round, 2**32 - 1]).generate_state(1, np.uint64)[0] >> 1)
 
 
+class TooFewReplies(Exception):  # noqa: N818 - what happened, and no mistake of anybody
+    """Too few clients answered for anything to be made of it; nothing has changed."""
+
+
 class Engine(Protocol):
     """Where clients train and are evaluated: a simulator on one machine, or real nodes."""
 

@@ -340,7 +340,7 @@ def test_a_verdict_by_hand():
     """Four rounds of six clients: first losses twice the second ones, variances three times those of batches."""
     cluster = FedGWC(min_size=1).init(torch.zeros(1), 6).clusters[0]
     heard = replace(cluster, heard=4, first=8.0, second=4.0, between=6.0, within=2.0, apart=2, adrift=1)
-    cut = Cut(np.array([0, 0, 0, 1, 1, 1]), 0.25, np.ones(1), gain=12.0)
+    cut = Cut(np.array([0, 0, 0, 1, 1, 1]), 0.25, np.ones(1), gain=12.0, on_line=np.arange(6.0))
     assert judged(heard, None, 0.9, 10, False).reason == "no cut"
     assert judged(heard, cut, 0.9, 10, False).reason == "first cut"
     other = replace(heard, cut=np.array([0, 0, 1, 1, 1, 1]))
@@ -470,4 +470,4 @@ def test_every_reason_has_words_and_a_name():
     known = set(get_args(get_type_hints(Verdict)["reason"]))
     assert set(REASONS) == known
     for reason in known:
-        assert in_words(Verdict(0, 6, reason, rounds=4), 0.9, 1.0, 2.0, 10.0)
+        assert in_words(Verdict(0, 6, reason, sizes=(4, 2), rounds=4), 0.9, 1.0, 2.0, 10.0)

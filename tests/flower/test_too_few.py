@@ -9,8 +9,7 @@ import pytest
 import torch
 from flwr.app import Message
 
-from fedgwc.core import Rng
-from fedgwc.engines.flower import TooFewReplies
+from fedgwc.core import Rng, TooFewReplies
 from fedgwc.errors import InputError
 from fedgwc.flower.rounds import Rounds
 

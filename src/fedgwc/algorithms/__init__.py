@@ -27,7 +27,6 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
     "fedgwc-paper": FedGWC(
         step="constant",
         when="mse",
-        second_look=False,
         score="affinity",
         assign="kmeans",
         after_split="keep",
@@ -42,7 +41,6 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
         step="cohort",
         start="1/K^2",
         when="mse",
-        second_look=False,
         mse_over="touched",
         mse_average=True,
         patience="sweep",

@@ -73,7 +73,7 @@ class FedGWC:
     contrast: float = 1.0  # how much more clients must differ than a client's own batches
     gain: float = 15.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
     drift: float = 1.0  # enough without all these: how much higher losses are at the first local step than at the second
-    second_look: bool = True  # clients near the cut between groups wait, and say later which of the two models serves them
+    second_look: bool = False  # clients near the cut between groups wait, and say later which of the two models serves them
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
@@ -138,7 +138,6 @@ class FedGWC:
 
         It touches as many entries as the cohorts have pairs, whatever the number of clients.
         """
-        state, verdicts = looked_again(self, state, engine)
         cohorts = [self._sample(c, state, rng) for c in state.clusters]
         asked, which = np.concatenate(cohorts), np.repeat(np.arange(len(cohorts)), [len(c) for c in cohorts])
         models = stacked([c.server.theta for c in state.clusters])
@@ -151,7 +150,8 @@ class FedGWC:
         leaves: list[Cluster] = []
         splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None, echo=None) for s in state.splits]
         n_born = state.n_born
-        for cluster in learnt(self, state.clusters, updates, own, rng):
+        clusters, verdicts = looked_again(self, learnt(self, state.clusters, updates, own, rng), engine)
+        for cluster in clusters:
             tried = self.attempt(cluster, len(sampled), rng.seed)
             verdicts += [] if tried.verdict is None else [tried.verdict]
             c, labels = tried.cluster, tried.labels
@@ -173,17 +173,22 @@ class FedGWC:
     # The steps of a round, in order
 
     def _sample(self, cluster: Cluster, state: FedGWCState, rng: Rng) -> Ids:
-        members, size = cluster.members, self._cohort_size(len(cluster.members), len(state.sampled))
+        members, late = cluster.members, cluster.late
         if cluster.waiting is not None:
-            members = np.setdiff1d(members, cluster.waiting)
+            there = ~np.isin(members, cluster.waiting)
+            members, late = members[there], None if late is None else late[there]
+        size = self._cohort_size(len(members), len(state.sampled))
         if size >= len(members):
             return members
         draws = rng.generator(cluster.id)
-        if self.sampling == "uniform":
+        if self.sampling == "rare-first":
+            seen = state.sampled[members]
+            weights = np.exp((seen.min() - seen).astype(np.float64))
+            weights = np.maximum(weights / weights.sum(), 1e-12)  # nobody is impossible
+        elif late is not None:
+            weights = np.where(late > 0, 2.0, 1.0)  # who has waited for a window catches up in another
+        else:
             return sample(members, size, draws)
-        seen = state.sampled[members]
-        weights = np.exp((seen.min() - seen).astype(np.float64))
-        weights = np.maximum(weights / weights.sum(), 1e-12)  # nobody is impossible
         return np.sort(draws.choice(members, size, replace=False, p=weights / weights.sum()))
 
     def _cohort_size(self, n_members: int, n_clients: int) -> int:
@@ -340,14 +345,19 @@ class FedGWC:
         return recorded_tree(state)
 
 
+def _training(c: Cluster) -> int:
+    """How many of its clients do not wait."""
+    return len(c.members) - (0 if c.waiting is None else len(c.waiting))
+
+
 def _half_met(c: Cluster) -> bool:
     """The median pair, or client, was seen often enough."""
-    K = len(c.members)
+    K = _training(c)
     return 2 * c.ripe >= K * (K - 1 if c.by_pairs else 1)
 
 
 def _half_settled(c: Cluster) -> bool:
-    return bool(2 * np.count_nonzero(c.visits.diagonal() >= SETTLED) >= len(c.members))
+    return bool(2 * np.count_nonzero(c.visits.diagonal() >= SETTLED) >= _training(c))
 
 
 def _with_cut(c: Cluster, cut: Cut | None) -> Cluster:

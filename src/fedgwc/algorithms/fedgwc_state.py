@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from fedgwc.aggregate import Server
 from fedgwc.core import Floats, Ids
 
+Reason = Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "no groups", "chance", "moved"]
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -103,12 +105,14 @@ class Split:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What spoke for and against dividing a cluster when a window ended, and what decided. None: not known, or not asked."""
+    """What spoke for and against dividing a cluster when a window ended, and what decided. None: not known, or not asked.
+
+    Or, with reason "moved", that clients have changed to the other side of an earlier division.
+    """
 
     cluster: int
     clients: int
-    reason: Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "no groups", "chance", "moved"]
-    # what decided
+    reason: Reason  # what decided
     sizes: tuple[int, ...] = ()  # of the two sides of the cut
     score: float | None = None  # Davies-Bouldin of the cut
     gain: float | None = None  # how much better groups describe clients than one does

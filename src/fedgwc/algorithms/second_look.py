@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Verdict
+from fedgwc.algorithms.fedgwc_state import Cluster, Verdict
 from fedgwc.algorithms.learning import how_many
 from fedgwc.algorithms.membership import with_members
 from fedgwc.algorithms.proposals import proposed
-from fedgwc.core import Engine, Floats, Ids, losses_under, stacked
-from fedgwc.cuts import Cut
+from fedgwc.core import Engine, Floats, Ids, TooFewReplies, losses_under, stacked
+from fedgwc.cuts import TOO_FEW_IN_ONE, Cut, best_cut
 
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
 
 NEAR = 0.2  # of the clients on either side of a cut, at most: who wait, because they may belong to the other one
 HALFWAY = 0.5  # from where the two sides meet to a side's median client; beyond that nobody waits
+CLEAR = 5.0  # gain of two groups among those who waited, by how much better one model serves them than the other
 LATE = 2  # windows: the one in which they waited, and another one to catch up
 NOBODY: Ids = np.array([], np.int64)
 
@@ -38,27 +39,26 @@ def near(cut: Cut) -> Ids:
     away = abs(cut.on_line - np.mean(medians)) / max(float(medians[1] - medians[0]) / 2, 1e-12)  # 0: where they meet, 1: median
     away[(cut.on_line > np.mean(medians)) != (cut.labels == 1)] = 0.0  # beyond it already
     nearest = [side[np.argsort(away[side], kind="stable")][: int(NEAR * len(side))] for side in sides]
-    return np.sort(np.concatenate([some[away[some] < HALFWAY] for some in nearest]))
+    some = np.sort(np.concatenate([few[away[few] < HALFWAY] for few in nearest]))
+    return some if len(some) >= TOO_FEW_IN_ONE else NOBODY  # of fewer nobody could tell whether they are in two groups
 
 
-def looked_again(a: FedGWC, state: FedGWCState, engine: Engine) -> tuple[FedGWCState, list[Verdict]]:
-    """The state before a round, with clients that have waited long enough where they are served best."""
-    verdicts: list[Verdict] = []
-    for i, j in _parted(a, state):
-        sides, clusters = (state.clusters[i], state.clusters[j]), list(state.clusters)
+def looked_again(a: FedGWC, clusters: Sequence[Cluster], engine: Engine) -> tuple[list[Cluster], list[Verdict]]:
+    """Clusters after a round, with clients that have waited long enough where they are served best."""
+    after, verdicts = list(clusters), []
+    for i, j in _parted(a, clusters):
+        sides = clusters[i], clusters[j]
         members, told = _regrouped(a, sides, engine)
-        waited = _waiting(sides)
-        clusters[i], clusters[j] = (_joined(a, c, m, waited) for c, m in zip(sides, members, strict=True))
-        state = replace(state, clusters=tuple(clusters))
+        after[i], after[j] = (_joined(a, c, m, _waiting(sides)) for c, m in zip(sides, members, strict=True))
         verdicts += told
-    return state, verdicts
+    return after, verdicts
 
 
-def _parted(a: FedGWC, state: FedGWCState) -> Iterator[tuple[int, int]]:
+def _parted(a: FedGWC, clusters: Sequence[Cluster]) -> Iterator[tuple[int, int]]:
     """The places of the two sides of divisions that have both trained for a window, or where nobody waits any more."""
-    unsure = [i for i, c in enumerate(state.clusters) if c.waiting is not None]
+    unsure = [i for i, c in enumerate(clusters) if c.waiting is not None]
     for i, j in combinations(unsure, 2):
-        sides = state.clusters[i], state.clusters[j]
+        sides = clusters[i], clusters[j]
         if sides[0].parent == sides[1].parent and (not _waiting(sides).size or all(map(a.window_is_over, sides))):
             yield i, j
 
@@ -70,14 +70,16 @@ def _waiting(sides: Sequence[Cluster]) -> Ids:
 def _regrouped(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict]]:
     """The members of both sides when everybody who waited has said where it is served better, and what to tell of it."""
     asked = _waiting(sides)
+    if not asked.size:  # all have trained, in place of others
+        return [c.members for c in sides], []
     try:
         clients, losses = losses_under(stacked([c.server.theta for c in sides]), asked, engine)
-    except NotImplementedError:  # clients that tell nobody
+    except (NotImplementedError, TooFewReplies):  # they tell nobody, or are away
         return [c.members for c in sides], []
-    known = np.isin(clients, asked)  # others may have stood in
-    clients, losses = clients[known], losses[known]
+    known = np.isin(clients, asked) & np.isfinite(losses).all(1)  # others may have stood in
+    clients = clients[known]
     side = np.isin(clients, sides[1].members).astype(np.int64)
-    moving = better_served(side, losses) != side
+    moving = better_served(side, losses[known]) != side
     gone = [clients[moving & (side == y)] for y in (0, 1)]
     members = [np.union1d(np.setdiff1d(c.members, gone[y]), gone[1 - y]) for y, c in enumerate(sides)]
     if min(map(len, members)) < a.min_size:
@@ -93,26 +95,28 @@ def _regrouped(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tup
 def better_served(side: Ids, losses: Floats) -> Ids:
     """[n] the sides, 0 or 1, on which clients are better off, of those where they are and `losses` [n, 2] under either model.
 
-    The model of the larger side may be better for everybody. So what counts is not which loss is lower but by how much: whoever
-    is nearer to what the other side's median client says belongs there.
+    The model of the larger side may be better for everybody. So what counts is not which loss is lower but by how much. By that
+    clients must fall into two groups, and most of either side must be where they belong; otherwise all stay.
     """
     more = losses[:, 0] - losses[:, 1]
-    known = np.isfinite(more)
-    said = [more[known & (side == y)] for y in (0, 1)]
-    if not all(map(len, said)):
+    cut = best_cut(more[:, None], 1) if len(more) else None
+    if cut is None or cut.gain < CLEAR:
         return side
-    one, other = (float(np.median(x)) for x in said)
-    if one >= other:  # the two models have not parted
-        return side
-    return np.where(known, np.where(more < (one + other) / 2, 0, 1), side)
+    served = cut.labels if more[cut.labels == 1].mean() > more[cut.labels == 0].mean() else 1 - cut.labels
+    if len(np.unique(side)) < 2:  # nobody tells what is usual on the other side
+        served = np.where((more > 0) == (served == 1), served, side)
+    return served if all((served[side == y] == y).mean() > 0.5 for y in np.unique(side)) else side
 
 
 def _joined(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:
     """A side with these members, among whom nobody waits any more. If they are others now, it would be cut elsewhere."""
+    same, c = np.array_equal(members, c.members), replace(with_members(c, members), waiting=None)
+    if not a.is_divisible(len(members)):
+        return c
     late = np.where(np.isin(members, waited), LATE, 0)
-    if np.array_equal(members, c.members):
-        return replace(c, waiting=None, late=late)
-    c = replace(with_members(c, members), waiting=None, late=late)
-    cut = proposed(a, c)[0] if a.is_divisible(len(members)) else None
+    c = replace(c, late=late if c.late is None else np.maximum(late, c.late))
+    if same:
+        return c
+    cut = proposed(a, c)[0]
     ripe = how_many(c.visits >= a.visits_wanted(c.attempts, c.by_pairs))
     return replace(c, ripe=ripe, cut=None if cut is None else cut.labels)

@@ -23,7 +23,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fedgwc.core import Ids, Scores, Split, Updates
+from fedgwc.core import Ids, Scores, Split, TooFewReplies, Updates
 from fedgwc.engines.meter import Costs, Reported
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.options import Options
@@ -38,10 +38,6 @@ Answer = TypeVar("Answer", Trained, Scored, Summed, Rewarded)
 Put = Callable[[list[Task]], list[Question]]
 Read = Callable[[RecordDict, Sequence[Task]], dict[Task, Answer | Invalid]]
 Found = dict[Task, Answer | Invalid]
-
-
-class TooFewReplies(Exception):  # noqa: N818 - what happened, and no mistake of anybody
-    """No model got as many valid answers as `min_replies` asks for; nothing has changed."""
 
 
 class FlowerEngine:

@@ -13,7 +13,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedgwc.engines.flower import FlowerEngine, TooFewReplies
+    from fedgwc.core import TooFewReplies
+    from fedgwc.engines.flower import FlowerEngine
     from fedgwc.flower.client import client_app
     from fedgwc.flower.keeping import keep_losses, private_losses
     from fedgwc.flower.options import Options
@@ -24,7 +25,7 @@ _HOME = {
     "FedGWCStrategy": "fedgwc.flower.strategy",
     "FlowerEngine": "fedgwc.engines.flower",
     "Options": "fedgwc.flower.options",
-    "TooFewReplies": "fedgwc.engines.flower",
+    "TooFewReplies": "fedgwc.core",
     "client_app": "fedgwc.flower.client",
     "keep_losses": "fedgwc.flower.keeping",
     "private_losses": "fedgwc.flower.keeping",

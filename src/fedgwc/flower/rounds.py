@@ -9,8 +9,8 @@ from typing import Any, Generic
 import numpy as np
 from torch import Tensor
 
-from fedgwc.core import Algorithm, Rng, State
-from fedgwc.engines.flower import FlowerEngine, TooFewReplies
+from fedgwc.core import Algorithm, Rng, State, TooFewReplies
+from fedgwc.engines.flower import FlowerEngine
 from fedgwc.errors import InputError
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.growing import grow

@@ -28,7 +28,7 @@ REASONS = {
     "contrast": "clients hardly differ",
     "no groups": "no clear groups",
     "chance": "groups may be chance",
-    "moved": "some are better served elsewhere",
+    "moved": "served better on the other side",
 }
 
 
@@ -49,11 +49,14 @@ def why_section(run: Run) -> Section | None:
 
 
 def _lead(run: Run) -> str:
-    counts = Counter((j.verdict.divides, j.verdict.reason) for j in run.verdicts)
-    said = f"{plural(len(run.verdicts), 'window')} of rounds came to an end."
+    moved = [j.verdict for j in run.verdicts if j.verdict.reason == "moved"]
+    counts = Counter((j.verdict.divides, j.verdict.reason) for j in run.verdicts if j.verdict.reason != "moved")
+    said = f"{plural(counts.total(), 'window')} of rounds came to an end."
     for divides, fate in ((True, "Divided"), (False, "Left whole")):
         reasons = [f"{REASONS[reason]} ({n})" for (d, reason), n in counts.most_common() if d == divides]
         said += f" {fate}: {', '.join(reasons)}." if reasons else ""
+    if moved:
+        said += f" Moved later to the other side of a division: {plural(sum(v.sizes[1] for v in moved), 'client')}."
     last = run.verdicts[-1]
     return said if run.splits else f"{said} At the last, in round {last.round:,}, {last.why}."
 
@@ -103,7 +106,7 @@ def _row(j: Judged) -> list[Cell]:
         number(j.round, 0),
         Cell(str(v.cluster), v.cluster),
         Cell(" + ".join(map(str, v.sizes)) or str(v.clients), v.clients),
-        Cell(("divided: " if v.divides else "whole: ") + REASONS[v.reason]),
+        Cell({"drift": "divided: ", "groups": "divided: ", "moved": "moved: "}.get(v.reason, "whole: ") + REASONS[v.reason]),
         number(v.agreement),
         *(number(v.drift), share[0], number(v.contrast), share[1]),
         *(number(v.score), number(v.gain), number(v.foretold, 1)),
