@@ -104,7 +104,7 @@ def bare(name: str, blocks: int, n_clusters: int = 1) -> float:
     step = getattr(algorithm, "advance", algorithm.round)
     if n_clusters > 1:  # as a run has them after its splits
         state = type(state)(
-            tuple(algorithm._children(state.clusters[0], np.arange(100) % n_clusters, {}, 1, 0, None)),
+            tuple(algorithm._children(state.clusters[0], np.arange(100) % n_clusters, {}, 1, 0)),
             (),
             state.sampled,
             n_clusters + 1,

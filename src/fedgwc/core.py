@@ -114,7 +114,10 @@ class Engine(Protocol):
         ...
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
-        """Score `models[which]` on each client's own data; a client may be asked about several models."""
+        """Score `models[which]` on each client's own data; a client may be asked about several models.
+
+        About their training data the algorithm itself asks; too few answers to that may be `TooFewReplies`.
+        """
         ...
 
 
@@ -151,9 +154,10 @@ def sample(members: Ids, size: int, rng: np.random.Generator) -> Ids:
 
 
 def losses_under(models: Tensor, clients: Ids, engine: Engine) -> tuple[Ids, Floats]:
-    """(those of `clients` that answered, sorted; [n, M] the loss of every model on their own training data).
+    """(who answered, sorted; [n, M] the loss of every model on their own training data).
 
-    All questions go out in one call, so that a real client is asked once. Who left a question open is left out.
+    All questions go out in one call, so that a real client is asked once. Who left a question open is left out; others may
+    have answered in the place of clients that are away.
     """
     M = len(models)
     scores = engine.evaluate(np.repeat(clients, M), models, np.tile(np.arange(M), len(clients)), split="train")

@@ -217,5 +217,5 @@ def _cut(points: Floats, ahead: NDArray[np.bool_], direction: Floats, gain: floa
     labels = (ahead ^ ahead[0]).astype(np.int64)
     on_line = points @ direction
     sign = np.sign(on_line[labels == 1].mean() - on_line[labels == 0].mean())
-    unit = sign / np.linalg.norm(direction)
-    return Cut(labels, davies_bouldin(on_line[:, None], labels), unit * direction, gain, unit * on_line)
+    line = sign * direction / np.linalg.norm(direction)
+    return Cut(labels, davies_bouldin(on_line[:, None], labels), line, gain, points @ line)

@@ -2,7 +2,7 @@
 
 config.json     the experiment, the engine's choices, versions
 metrics.jsonl   one line per evaluation
-verdicts.jsonl  one line per attempt to divide a cluster that says what decided, where the algorithm tells
+verdicts.jsonl  one line per attempt to divide a cluster, and per move, that says what decided, where the algorithm tells
 trace/          who was sampled, in which cluster, which losses; one npz per checkpoint
 splits/         the tree of clusters, and P at every split and at the end
 state/          the last two checkpoints

@@ -198,7 +198,16 @@ def test_the_same_members_are_the_same_cluster() -> None:
 
 def test_what_was_known_by_place_is_forgotten() -> None:
     now = with_members(known(), ids(0, 2, 4, 6))
-    assert (now.before, now.cut, now.told, now.told2) == (None, None, 0, 0)
+    assert (now.cut, now.told, now.told2) == (None, 0, 0)
+
+
+def test_who_trained_last_is_still_known_unless_one_of_them_left() -> None:
+    """2 and 4."""
+    for some, places in ((ids(0, 1, 2, 3, 4, 6, 8), [2, 4]), (ids(2, 4), [0, 1])):
+        before = with_members(known(), some).before
+        assert before is not None
+        assert before.tolist() == places
+    assert with_members(known(), ids(0, 2, 6)).before is None
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.data())
@@ -286,31 +295,24 @@ class Away(Kinds):
         raise TooFewReplies
 
 
-class Mute(Kinds):
-    """They cannot compare models."""
-
-    def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
-        raise NotImplementedError
-
-
 def but(*misplaced: int) -> NDArray[Any]:
     """The kinds of 50 clients, if all but these are where they belong."""
     return SIDE ^ np.isin(np.arange(50), misplaced)
 
 
-def divided(unsure: Ids = WAITING, over: tuple[bool, ...] = (True, True)) -> FedGWCState:
+def divided(unsure: Ids = WAITING) -> FedGWCState:
     """50 clients on the two sides of a cut, whose models have become 0 and 1."""
     state = ASK.init(torch.zeros(1, dtype=torch.float64), 50)
     root = replace(state.clusters[0], distances=squared((SIDE + 0.1 * np.sin(np.arange(50))).tolist()))
-    return replace(state, clusters=in_two(root, SIDE, 1, unsure, over), n_born=3)
+    return replace(state, clusters=in_two(root, SIDE, 1, unsure), n_born=3)
 
 
-def in_two(whole: Cluster, labels: Ids, first: int, unsure: Ids, over: tuple[bool, ...]) -> tuple[Cluster, ...]:
+def in_two(whole: Cluster, labels: Ids, first: int, unsure: Ids) -> tuple[Cluster, ...]:
     children = []
     for y, c in enumerate(ASK._children(whole, labels, {}, first, 0, unsure)):
         K = len(c.members)
-        ended: dict[str, Any] = {"visits": np.full((K, K), 20), "ripe": K * (K - 1)} if over[y] else {}
-        children.append(replace(c, server=Server(torch.full((1,), float(y), dtype=torch.float64)), **ended))
+        met: dict[str, Any] = {"visits": np.full((K, K), 20), "ripe": K * (K - 1)}
+        children.append(replace(c, server=Server(torch.full((1,), float(y), dtype=torch.float64)), **met))
     return tuple(children)
 
 
@@ -333,8 +335,11 @@ def nobody_waits(state: FedGWCState, late: Ids = WAITING) -> None:
         assert c.late.tolist() == np.where(np.isin(c.members, late), 2, 0).tolist()
 
 
-def look(algorithm: FedGWC, state: FedGWCState, engine: Kinds) -> tuple[FedGWCState, list[Verdict]]:
-    clusters, verdicts = looked_again(algorithm, state.clusters, engine)
+PARTED = 200  # rounds, in which the 20 of a side who do not wait train 30 times each, 3 at a time
+
+
+def look(algorithm: FedGWC, state: FedGWCState, engine: Kinds, number: int = PARTED) -> tuple[FedGWCState, list[Verdict]]:
+    clusters, verdicts = looked_again(algorithm, state.clusters, engine, 50, number)
     return replace(state, clusters=tuple(clusters)), verdicts
 
 
@@ -388,9 +393,8 @@ def test_no_side_becomes_smaller_than_the_smallest_group() -> None:
     assert len(verdicts) == 2
 
 
-@pytest.mark.parametrize("engine", [Mute(but(24, 49)), Away(but(24, 49))])
-def test_where_models_cannot_be_compared_nobody_moves_and_nobody_waits(engine: Kinds) -> None:
-    after, verdicts = look(ASK, divided(), engine)
+def test_where_too_few_answer_nobody_moves_and_nobody_waits() -> None:
+    after, verdicts = look(ASK, divided(), Away(but(24, 49)))
     assert (members(after), verdicts) == (halves(), [])
     nobody_waits(after)
 
@@ -422,21 +426,12 @@ def test_who_answers_for_another_is_not_heard() -> None:
     assert members(after) == halves(49)
 
 
-@pytest.mark.parametrize("over", [(False, False), (True, False), (False, True)])
-def test_nobody_is_asked_before_both_windows_are_over(over: tuple[bool, bool]) -> None:
-    state, engine = divided(over=over), Kinds(but(24, 49))
-    after, verdicts = look(ASK, state, engine)
+@pytest.mark.parametrize("number", [1, PARTED - 1])
+def test_nobody_is_asked_before_the_sides_have_parted(number: int) -> None:
+    state, engine = divided(), Kinds(but(24, 49))
+    after, verdicts = look(ASK, state, engine, number)
     assert all(c is was for c, was in zip(after.clusters, state.clusters, strict=True))
     assert (verdicts, engine.asked) == ([], [])
-
-
-def test_where_everybody_has_trained_meanwhile_both_sides_go_on() -> None:
-    state = divided(over=(False, False))
-    state = replace(state, clusters=tuple(replace(c, waiting=ids()) for c in state.clusters))
-    engine = Kinds(but(24, 49))
-    after, verdicts = look(ASK, state, engine)
-    assert (members(after), verdicts, engine.asked) == (halves(), [], [])
-    assert who_waits(after) == [None, None]
 
 
 def test_who_was_late_before_is_so_still() -> None:
@@ -454,25 +449,18 @@ def test_in_a_cluster_too_small_to_be_divided_nobody_is_late() -> None:
     assert [c.late for c in after.clusters] == [None, None]
 
 
-def test_windows_end_though_some_wait_and_some_never_answer() -> None:
-    side = np.repeat([0, 1], 20)
-    algorithm = replace(ASK, rate=0.5)
-    state = algorithm.init(torch.zeros(1, dtype=torch.float64), 40)
-    root = replace(state.clusters[0], distances=squared((side + 0.1 * np.sin(np.arange(40))).tolist()))
-    unsure = ids(16, 17, 18, 19, 36, 37, 38, 39)
-    state = replace(state, clusters=in_two(root, side, 1, unsure, (False, False)), n_born=3)
-    *_, (_, last) = rounds(algorithm, Kinds(side, silent=[0, 1, 20]), torch.empty(0), 40, 120, state=state)
+def test_nobody_waits_for_ever() -> None:
+    """Whoever else never answers."""
+    *_, (_, last) = rounds(ASK, Kinds(SIDE, silent=range(20)), torch.empty(0), 50, PARTED, state=divided())
     assert who_waits(last) == [None, None]
 
 
 def test_clients_move_between_the_sides_of_their_own_division() -> None:
-    """Two divisions at once, of 0-24 and of 25-49; in one of them a window is not over."""
+    """Two divisions at once, of 0-24 and of 25-49; one side is younger."""
     state = divided(ids())
     labels, places = np.repeat([0, 1], [13, 12]), np.concatenate([np.arange(8, 13), np.arange(20, 25)])
-    left, right = (
-        in_two(c, labels, first, places, over)
-        for c, first, over in zip(state.clusters, (3, 5), ((True, True), (True, False)), strict=True)
-    )
+    left, right = (in_two(c, labels, first, places) for c, first in zip(state.clusters, (3, 5), strict=True))
+    right = right[0], replace(right[1], born=150)
     mixed = replace(state, clusters=(left[0], right[0], left[1], right[1]), n_born=7)
     kind = np.tile(labels, 2)
     kind[[12, 24, 37, 49]] ^= 1
@@ -490,14 +478,14 @@ def test_clients_move_between_the_sides_of_their_own_division() -> None:
 def test_a_round_in_which_clients_move_leaves_its_state_alone_and_tells() -> None:
     state = divided()
     before = pack(state)
-    after = ASK.round(state, Kinds(but(24, 49)), Rng(0, 1))
+    after = ASK.round(state, Kinds(but(24, 49)), Rng(0, PARTED))
     assert pack(state) == before
     assert members(after) == halves(24, 49)
     assert [v.reason for v in after.verdicts[:2]] == ["moved", "moved"]
 
 
 def test_who_waits_is_not_sampled() -> None:
-    state = divided(over=(False, False))
+    state = divided()
     engine = Kinds(SIDE)
     after = replace(ASK, rate=1.0).round(state, engine, Rng(0, 1))
     assert engine.trained == [np.setdiff1d(np.arange(50), WAITING).tolist()]
@@ -508,17 +496,14 @@ def test_who_waits_is_not_sampled() -> None:
     assert np.unique(np.concatenate(drawn)).tolist() == list(range(20))
 
 
-def test_who_trained_all_the_same_waits_no_longer() -> None:
-    """24 stands in for 3, and makes its side's model its own."""
-    after = replace(ASK, rate=1.0).round(divided(over=(False, False)), Kinds(SIDE, stand_ins={3: 24}), Rng(0, 1))
-    assert who_waits(after) == [WAITING[:4].tolist(), WAITING[5:].tolist()]
+def test_who_waits_stands_in_for_nobody() -> None:
+    assert ASK.sitting_out(divided()).tolist() == WAITING.tolist()
+    assert ASK.sitting_out(ASK.init(torch.zeros(1), 9)).tolist() == []
 
 
 def test_no_window_ends_while_somebody_waits() -> None:
     over = divided().clusters[0]
-    assert ASK.window_is_over(over)
     assert ASK.attempt(over, 50, 0).cluster is over
-    assert ASK.attempt(replace(over, waiting=ids()), 50, 0).verdict is None
     assert ASK.attempt(replace(over, waiting=None), 50, 0).verdict is not None
 
 
@@ -576,20 +561,20 @@ def test_who_is_late_was_not_there_when_a_window_ends(by_pairs: bool) -> None:
 
 
 def test_who_is_late_is_so_for_two_windows() -> None:
-    """Of 20 rounds: that in which it waited, and the next."""
+    """That in which it waited, of 30 rounds here, and the next, of 20."""
     after = [one_less(late) for late in (ids(0, 2, 1), ids(0, 1), ids(0, 0), None)]
     assert [late is not None and late.tolist() for late in after] == [[0, 1, 0], False, False, False]
     seen: list[tuple[int, Any, Any]] = [(0, None, None)]
-    for t, s in rounds(replace(ASK, rate=1.0), Kinds(SIDE), torch.empty(0), 50, 45, state=divided(over=(False, False))):
+    for t, s in rounds(replace(ASK, rate=1.0), Kinds(SIDE), torch.empty(0), 50, 55, state=divided()):
         [c] = [c for c in s.clusters if 0 in c.members]
         now = t, who_waits(s)[0], None if c.late is None else c.late[18:].tolist()
         seen += [now] if now[1:] != seen[-1][1:] else []
-    assert seen[1:] == [(1, WAITING[:5].tolist(), None), (20, None, [0, 0, 1, 1, 1, 1, 1]), (40, None, None)]
+    assert seen[1:] == [(1, WAITING[:5].tolist(), None), (30, None, [0, 0, 1, 1, 1, 1, 1]), (50, None, None)]
 
 
 def test_children_are_as_late_as_they_were() -> None:
     whole = replace(divided(ids()).clusters[0], late=np.repeat([0, 2, 1], [5, 10, 10]))
-    left, right = ASK._children(whole, np.repeat([0, 1], [10, 15]), {}, 3, 0, None)
+    left, right = ASK._children(whole, np.repeat([0, 1], [10, 15]), {}, 3, 0)
     assert left.late is not None
     assert right.late is not None
     assert (left.late.tolist(), right.late.tolist()) == ([0] * 5 + [1] * 5, [1] * 5 + [0] * 10)
@@ -634,12 +619,12 @@ def play(n_rounds: int, engine: Kinds | None = None, **settings: Any) -> tuple[F
 
 @pytest.mark.parametrize("settings", [{}, {"pairs_up_to": 2, "visits": 2}], ids=["by pairs", "by client"])
 def test_a_client_on_the_wrong_side_finds_its_own(settings: dict[str, Any]) -> None:
-    """Windows of 20 rounds: the second divides, and in the third those in the middle wait."""
-    algorithm, states = play(90, **settings)
+    """Windows of 20 rounds: the second divides, and for 30 rounds those in the middle wait."""
+    algorithm, states = play(95, **settings)
     assert states[39].splits[0].labels.tolist() == FOUND[:60].tolist()
     assert who_waits(states[39]) == [[26, 27, 28], [ODD, 30, 31, 32]]
     moved = [(t, v.cluster, v.sizes, v.to) for t, s in enumerate(states, 1) for v in s.verdicts if v.reason == "moved"]
-    assert moved == [(60, 2, (30, 1), 1)]
+    assert moved == [(70, 2, (30, 1), 1)]
     assert algorithm.clustering(states[-1]).labels.tolist() == KIND[:60].tolist()
     assert [c.server.theta.item() for c in states[-1].clusters] == pytest.approx([0, 1])
     assert all(c.late is None and c.waiting is None for c in states[-1].clusters)
@@ -648,7 +633,7 @@ def test_a_client_on_the_wrong_side_finds_its_own(settings: dict[str, Any]) -> N
     [root, left, right] = algorithm.tree(states[-1])
     assert sorted(left["members"] + right["members"]) == root["members"]
 
-    algorithm, states = play(90, **settings, second_look=False)
+    algorithm, states = play(95, **settings, second_look=False)
     assert algorithm.clustering(states[-1]).labels.tolist() == FOUND[:60].tolist()
     assert all(c.waiting is None and c.late is None for s in states for c in s.clusters)
 
@@ -662,12 +647,12 @@ def test_nobody_waits_where_clients_are_divided_because_they_drift() -> None:
 
 @pytest.mark.parametrize("who", ["waiting", "late"])
 def test_a_state_in_which_somebody_waits_or_is_late_is_saved_and_read(who: str) -> None:
-    algorithm, states = play(66)
+    algorithm, states = play(76)
     at = next(t for t, s in enumerate(states, 1) if any(getattr(c, who) is not None for c in s.clusters))
     again = unpack(pack(states[at - 1]), FedGWCState)
     for a, b in zip(again.clusters, states[at - 1].clusters, strict=True):
         np.testing.assert_array_equal(getattr(a, who), getattr(b, who))
-    *_, (_, last) = rounds(algorithm, Heard(), torch.empty(0), 0, 66, seed=1, state=again, done=at)
+    *_, (_, last) = rounds(algorithm, Heard(), torch.empty(0), 0, 76, seed=1, state=again, done=at)
     assert pack(last) == pack(states[-1])
 
 

@@ -29,7 +29,7 @@ WAYS = {
 def divided(algorithm: FedGWC, sizes: list[int]) -> FedGWCState:
     """A federation after a split into clusters of these sizes."""
     state = algorithm.init(torch.zeros(4, dtype=torch.float64), sum(sizes))
-    children = algorithm._children(state.clusters[0], np.repeat(np.arange(len(sizes)), sizes), {}, 1, 0, None)
+    children = algorithm._children(state.clusters[0], np.repeat(np.arange(len(sizes)), sizes), {}, 1, 0)
     return replace(state, clusters=tuple(children))
 
 

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.cli import main
-from fedgwc.core import Rng, TooFewReplies
+from fedgwc.core import Rng
 from fedgwc.errors import InputError
 from fedgwc.flower import FedGWCStrategy, Options, client, keeping
 from fedgwc.flower.keeping import masked_sums, own_rewards
@@ -253,7 +253,7 @@ def test_where_losses_cannot_be_compared_a_newcomer_joins_the_largest_cluster(bl
     algorithm, grid = here.job.algorithm, here.grid
     theta = torch.zeros(2)
     root = algorithm.init(theta, 12)
-    parts = algorithm._children(root.clusters[0], np.array([0] * 5 + [1] * 7), {}, 1, 1, None)
+    parts = algorithm._children(root.clusters[0], np.array([0] * 5 + [1] * 7), {}, 1, 1)
     here.engine.wire = StateWire.of(ArrayRecord({"w": theta}), {}, private=True)
     here.attendance.newcomers["late"] = 102
     before = len(grid.seen)
@@ -261,20 +261,6 @@ def test_where_losses_cannot_be_compared_a_newcomer_joins_the_largest_cluster(bl
     grown = rounds.welcome(replace(root, clusters=tuple(parts)), 2)
     assert [len(c.members) for c in grown.clusters] == [5, 8]
     assert len(grid.seen) == before
-
-
-def test_where_losses_cannot_be_compared_nobody_is_asked_which_model_is_best(blob_job, world) -> None:
-    here = world(blob_job(steps=1), min_replies=1)
-    clients, models, which = np.repeat([0, 4], 2), torch.zeros(2, 2), np.tile([0, 1], 2)
-    before = len(here.grid.seen)
-    here.engine.wire = StateWire.of(ArrayRecord({"w": torch.zeros(2)}), {}, private=True)
-    with pytest.raises(NotImplementedError, match="cannot compare models"):
-        here.engine.evaluate(clients, models, which, split="train")
-    assert len(here.grid.seen) == before
-    here.engine.wire = StateWire.of(ArrayRecord({"w": torch.zeros(2)}), {})  # open losses
-    with pytest.raises(TooFewReplies):
-        here.engine.evaluate(clients, models, which, split="train")
-    assert len(here.grid.seen) == before + 4
 
 
 # What is refused
@@ -288,6 +274,13 @@ def test_algorithms_that_compare_updates_are_refused(name: str, small, tmp_path)
     assert not (tmp_path / "run").exists()
     with pytest.raises(InputError, match="does not go with"):
         FedGWCStrategy(ALGORITHMS[name], options=Options(private_losses=True))
+
+
+def test_an_app_of_ones_own_cannot_compare_models_in_private() -> None:
+    with pytest.raises(InputError, match="second_look asks clients for losses under two models"):
+        FedGWCStrategy(options=Options(private_losses=True), second_look=True)
+    FedGWCStrategy(second_look=True)
+    FedGWCStrategy(options=Options(private_losses=True))
 
 
 @pytest.mark.parametrize("name", ["alone", "fedavg", "ifca"])

@@ -139,6 +139,24 @@ def test_it_says_why_a_cluster_was_divided(finished, monkeypatch) -> None:
     assert f"verdicts.jsonl has {len(run.verdicts) - len(divided)} more" in few.note
 
 
+def test_it_says_who_moved_to_the_other_side_of_a_division(finished, tmp_path) -> None:
+    folder = shutil.copytree(finished("fedgwc", rounds=65, algorithm=WINDOWS), tmp_path / "run")
+    rows = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
+    windows = why(folder)
+    moved = rows[0] | {"round": 63, "cluster": 7, "reason": "moved", "sizes": [9, 3], "to": 8, "agreement": None, "rounds": 0}
+    (folder / "verdicts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, moved]))
+    section = why(folder)
+    assert "Moved later to the other side of a division: 3 clients." in section.lead
+    assert section.lead.startswith(f"{len(rows)} windows of rounds came to an end.")
+    assert [cell.text for cell in section.tables[0].rows[-1][:4]] == [
+        "63",
+        "7",
+        "9 + 3",
+        "moved: served better on the other side",
+    ]
+    assert [p.alt for p in section.pictures] == [p.alt for p in windows.pictures]
+
+
 def test_it_says_that_the_first_window_is_not_over(finished) -> None:
     section = why(finished("fedgwc", algorithm=WINDOWS | {"visits": 50}))
     assert "half of the pairs have met 50 times, and the median pair has met 10 times" in section.lead

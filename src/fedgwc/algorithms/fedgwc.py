@@ -31,7 +31,7 @@ from fedgwc.algorithms.fedgwc_state import (
 )
 from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.proposals import proposed
-from fedgwc.algorithms.second_look import looked_again, near
+from fedgwc.algorithms.second_look import NOBODY, looked_again, near
 from fedgwc.algorithms.verdicts import Attempt, in_words, judged
 from fedgwc.algorithms.windows import among, one_less, with_window, without_late
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
@@ -150,7 +150,7 @@ class FedGWC:
         leaves: list[Cluster] = []
         splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None, echo=None) for s in state.splits]
         n_born = state.n_born
-        clusters, verdicts = looked_again(self, learnt(self, state.clusters, updates, own, rng), engine)
+        clusters, verdicts = looked_again(self, learnt(self, state.clusters, updates, own, rng), engine, len(sampled), rng.round)
         for cluster in clusters:
             tried = self.attempt(cluster, len(sampled), rng.seed)
             verdicts += [] if tried.verdict is None else [tried.verdict]
@@ -166,6 +166,10 @@ class FedGWC:
             )
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born, tuple(verdicts))
 
+    def sitting_out(self, state: FedGWCState) -> Ids:
+        """Clients that must not train now, in nobody's place."""
+        return np.concatenate([NOBODY, *(c.waiting for c in state.clusters if c.waiting is not None)])
+
     def clustering(self, state: FedGWCState) -> Clustering:
         models = stacked([c.server.theta for c in state.clusters])
         return Clustering(models, labels_of(state), np.array([c.id for c in state.clusters], np.int64))
@@ -177,8 +181,8 @@ class FedGWC:
         if cluster.waiting is not None:
             there = ~np.isin(members, cluster.waiting)
             members, late = members[there], None if late is None else late[there]
-        size = self._cohort_size(len(members), len(state.sampled))
-        if size >= len(members):
+        size = self.cohort_of(len(members), len(state.sampled))
+        if size == len(members):
             return members
         draws = rng.generator(cluster.id)
         if self.sampling == "rare-first":
@@ -191,7 +195,7 @@ class FedGWC:
             return sample(members, size, draws)
         return np.sort(draws.choice(members, size, replace=False, p=weights / weights.sum()))
 
-    def _cohort_size(self, n_members: int, n_clients: int) -> int:
+    def cohort_of(self, n_members: int, n_clients: int) -> int:
         return min(n_members, cohort_size(n_clients if self.cohort == "same" else n_members, self.rate))
 
     def visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
@@ -203,7 +207,7 @@ class FedGWC:
     def attempt(self, cluster: Cluster, n_clients: int, seed: int) -> Attempt:
         """Split if it is time to try, and the proposal is believed."""
         K = len(cluster.members)
-        cohort = self._cohort_size(K, n_clients)
+        cohort = self.cohort_of(K, n_clients)
         if not self._is_time(cluster, cohort):
             return Attempt(cluster)
         if self.when == "windows":
@@ -225,7 +229,7 @@ class FedGWC:
         verdict = judged(cluster, cut, self.agreement, self.gain, by_echoes)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
         if cut is not None and verdict.divides:
-            unsure = near(cut) if self.second_look and verdict.reason == "groups" else None  # drift knows no right side
+            unsure = near(cut) if self.second_look and verdict.reason == "groups" else NOBODY  # drift knows no right side
             return Attempt(tried, cut.labels, {2: cut.score}, verdict, unsure)
         if verdict.agreement is None or verdict.agreement < self.agreement:
             tried = replace(tried, told=0.0, told2=0.0)  # another cut has foretold nothing yet
@@ -267,28 +271,24 @@ class FedGWC:
         K = len(cluster.members)
         if not self.is_divisible(K) or cluster.waiting is not None:
             return False
-        if self.when == "windows":
-            return self.window_is_over(cluster)
-        if self.when == "visits":
-            return _half_met(cluster)
+        if self.when in ("windows", "visits"):
+            settled = self.when == "visits" or not cluster.by_pairs or _half_settled(cluster)
+            return settled and _half_met(cluster)
         return cluster.calm >= (1 if self.patience == "none" else max(1, K // cohort))
 
-    def window_is_over(self, cluster: Cluster) -> bool:
-        return _half_met(cluster) and (not cluster.by_pairs or _half_settled(cluster))
-
     def _children(
-        self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int, unsure: Ids | None
+        self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int, unsure: Ids = NOBODY
     ) -> list[Cluster]:
         children = []
         for y in range(int(labels.max()) + 1):
             at = np.flatnonzero(labels == y)
             child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
             if known := among(cluster, at):
-                child = replace(child, late=one_less(None if cluster.late is None else cluster.late[at]), **known)
-                if self.is_divisible(
-                    len(at)
-                ):  # whether they differed is told by the parent's window, for want of one of their own
+                child = replace(child, **known)
+                if self.is_divisible(len(at)):
+                    # Whether they differed is told by the parent's window, for want of one of their own.
                     child = _with_cut(child, proposed(self, replace(child, heard=cluster.heard, apart=cluster.apart))[0])
+                    child = replace(child, late=one_less(None if cluster.late is None else cluster.late[at]))
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]
@@ -296,7 +296,7 @@ class FedGWC:
                 child = replace(
                     child, P=cluster.P[pairs], visits=visits, ripe=ripe, gamma=cluster.gamma[at], gamma2=cluster.gamma2[at]
                 )
-            if unsure is not None and len(unsure):
+            if len(unsure):
                 child = replace(child, waiting=cluster.members[np.intersect1d(at, unsure)])
             children.append(child)
         return children
@@ -345,19 +345,14 @@ class FedGWC:
         return recorded_tree(state)
 
 
-def _training(c: Cluster) -> int:
-    """How many of its clients do not wait."""
-    return len(c.members) - (0 if c.waiting is None else len(c.waiting))
-
-
 def _half_met(c: Cluster) -> bool:
     """The median pair, or client, was seen often enough."""
-    K = _training(c)
+    K = len(c.members)
     return 2 * c.ripe >= K * (K - 1 if c.by_pairs else 1)
 
 
 def _half_settled(c: Cluster) -> bool:
-    return bool(2 * np.count_nonzero(c.visits.diagonal() >= SETTLED) >= _training(c))
+    return bool(2 * np.count_nonzero(c.visits.diagonal() >= SETTLED) >= len(c.members))
 
 
 def _with_cut(c: Cluster, cut: Cut | None) -> Cluster:

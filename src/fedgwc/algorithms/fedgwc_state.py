@@ -54,7 +54,7 @@ class Cluster:
     cut: Ids | None = None  # [K] where the last of these would have divided the cluster
     paths: Floats | None = None  # [K, m], by client in place of distances: their means, window by window and view by view
     waiting: Ids | None = None  # clients near the cut that made it, who do not train before they have said where they belong
-    late: Ids | None = None  # [K] windows, this one too, in which a member's losses are none to compare, because it has waited
+    late: Ids | None = None  # [K] windows, this one too, in which a member that has waited catches up, and is not compared
 
     @property
     def by_pairs(self) -> bool:
@@ -113,7 +113,7 @@ class Verdict:
     cluster: int
     clients: int
     reason: Reason  # what decided
-    sizes: tuple[int, ...] = ()  # of the two sides of the cut
+    sizes: tuple[int, ...] = ()  # of the two sides of the cut; of those who stayed and those who moved
     score: float | None = None  # Davies-Bouldin of the cut
     gain: float | None = None  # how much better groups describe clients than one does
     agreement: float | None = None  # adjusted Rand index with the cut of the window before
@@ -124,7 +124,7 @@ class Verdict:
     apart: int = 0  # rounds with as much contrast as is asked for
     by_echoes: bool = False  # whether only who helps whom was looked at
     foretold: float | None = None  # deviations by which the last cut told better than chance who would help whom
-    to: int | None = None  # the cluster to which the second of `sizes` moved
+    to: int | None = None  # the cluster to which they moved
 
     @property
     def divides(self) -> bool:

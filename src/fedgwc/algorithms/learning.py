@@ -34,9 +34,6 @@ def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, r
     changes: list[dict[str, Any]] = [{"server": server} for server in servers]
     for i in set(own.tolist()):
         changes[i]["before"] = None  # who has changed the model, unless they are heard below
-        waiting = clusters[i].waiting
-        if waiting is not None:  # somebody may have stood in for another, and made the model its own
-            changes[i]["waiting"] = np.setdiff1d(waiting, updates.clients)
     check_once(updates.clients)
     if updates.rewards is not None:
         came = np.flatnonzero(updates.rewards.isfinite())

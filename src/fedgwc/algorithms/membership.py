@@ -31,8 +31,10 @@ def with_members(c: Cluster, members: Ids) -> Cluster:
         paths = c.paths[was]
         known["paths"] = np.tile(paths.mean(0), (len(members), 1))
         known["paths"][stay] = paths
-    nobody: dict[str, Any] = {"before": None, "cut": None, "told": 0.0, "told2": 0.0}  # places are others' now
-    return replace(c, members=members, **known, **nobody)
+    if c.before is not None:
+        last = c.members[c.before]
+        known["before"] = members.searchsorted(last) if np.isin(last, members).all() else None
+    return replace(c, members=members, cut=None, told=0.0, told2=0.0, **known)
 
 
 def _among(a: NDArray[Any], stay: NDArray[np.bool_], was: Ids, empty: float) -> NDArray[Any]:

@@ -2,13 +2,13 @@
 
 A cut is made of what losses tell while everybody shares one model, and has a few clients on the wrong side, nearly always some
 of those nearest to it. Once the two models differ, a client's losses under both tell where it belongs, provided that it has
-trained neither of them meanwhile: whoever trains a model makes it its own. So those few sit out one window of rounds. In the
-next they lose more than the others, until they have caught up; they count as absent in both.
+trained neither of them meanwhile: whoever trains a model makes it its own. So those few sit out for a while. Afterwards they
+lose more than the others; until they have caught up, which side of the mean their losses lie on does not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 NEAR = 0.2  # of the clients on either side of a cut, at most: who wait, because they may belong to the other one
 HALFWAY = 0.5  # from where the two sides meet to a side's median client; beyond that nobody waits
+PARTED = 30  # times that the others must have trained until two models serve different clients
 CLEAR = 5.0  # gain of two groups among those who waited, by how much better one model serves them than the other
-LATE = 2  # windows: the one in which they waited, and another one to catch up
+LATE = 2  # windows in which they catch up: the one in which they waited, and another
 NOBODY: Ids = np.array([], np.int64)
 
 
@@ -43,24 +44,25 @@ def near(cut: Cut) -> Ids:
     return some if len(some) >= TOO_FEW_IN_ONE else NOBODY  # of fewer nobody could tell whether they are in two groups
 
 
-def looked_again(a: FedGWC, clusters: Sequence[Cluster], engine: Engine) -> tuple[list[Cluster], list[Verdict]]:
-    """Clusters after a round, with clients that have waited long enough where they are served best."""
+def looked_again(
+    a: FedGWC, clusters: Sequence[Cluster], engine: Engine, n_clients: int, number: int
+) -> tuple[list[Cluster], list[Verdict]]:
+    """Clusters after round `number`, with clients that have waited long enough where they are served best."""
     after, verdicts = list(clusters), []
-    for i, j in _parted(a, clusters):
-        sides = clusters[i], clusters[j]
-        members, told = _regrouped(a, sides, engine)
-        after[i], after[j] = (_joined(a, c, m, _waiting(sides)) for c, m in zip(sides, members, strict=True))
-        verdicts += told
-    return after, verdicts
-
-
-def _parted(a: FedGWC, clusters: Sequence[Cluster]) -> Iterator[tuple[int, int]]:
-    """The places of the two sides of divisions that have both trained for a window, or where nobody waits any more."""
     unsure = [i for i, c in enumerate(clusters) if c.waiting is not None]
     for i, j in combinations(unsure, 2):
         sides = clusters[i], clusters[j]
-        if sides[0].parent == sides[1].parent and (not _waiting(sides).size or all(map(a.window_is_over, sides))):
-            yield i, j
+        if sides[0].parent == sides[1].parent and all(_has_parted(a, c, n_clients, number) for c in sides):
+            members, told = _regrouped(a, sides, engine)
+            after[i], after[j] = (_joined(a, c, m, _waiting(sides)) for c, m in zip(sides, members, strict=True))
+            verdicts += told
+    return after, verdicts
+
+
+def _has_parted(a: FedGWC, c: Cluster, n_clients: int, number: int) -> bool:
+    """By rounds, not by who has answered: whatever happens, nobody waits for ever."""
+    there = len(c.members) - len(_waiting([c]))
+    return (number - c.born) * a.cohort_of(there, n_clients) >= PARTED * there
 
 
 def _waiting(sides: Sequence[Cluster]) -> Ids:
@@ -70,11 +72,9 @@ def _waiting(sides: Sequence[Cluster]) -> Ids:
 def _regrouped(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict]]:
     """The members of both sides when everybody who waited has said where it is served better, and what to tell of it."""
     asked = _waiting(sides)
-    if not asked.size:  # all have trained, in place of others
-        return [c.members for c in sides], []
     try:
         clients, losses = losses_under(stacked([c.server.theta for c in sides]), asked, engine)
-    except (NotImplementedError, TooFewReplies):  # they tell nobody, or are away
+    except TooFewReplies:
         return [c.members for c in sides], []
     known = np.isin(clients, asked) & np.isfinite(losses).all(1)  # others may have stood in
     clients = clients[known]
@@ -99,7 +99,8 @@ def better_served(side: Ids, losses: Floats) -> Ids:
     clients must fall into two groups, and most of either side must be where they belong; otherwise all stay.
     """
     more = losses[:, 0] - losses[:, 1]
-    cut = best_cut(more[:, None], 1) if len(more) else None
+    spread = more.std() if len(more) else 0.0
+    cut = best_cut(more[:, None] / spread, 1) if spread > 0 else None
     if cut is None or cut.gain < CLEAR:
         return side
     served = cut.labels if more[cut.labels == 1].mean() > more[cut.labels == 0].mean() else 1 - cut.labels
@@ -112,7 +113,7 @@ def _joined(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:
     """A side with these members, among whom nobody waits any more. If they are others now, it would be cut elsewhere."""
     same, c = np.array_equal(members, c.members), replace(with_members(c, members), waiting=None)
     if not a.is_divisible(len(members)):
-        return c
+        return replace(c, late=None)  # no window of theirs ends
     late = np.where(np.isin(members, waited), LATE, 0)
     c = replace(c, late=late if c.late is None else np.maximum(late, c.late))
     if same:

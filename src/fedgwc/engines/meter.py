@@ -20,7 +20,7 @@ class Costs:
     bytes_up: int = 0  # models and losses sent back
     client_updates: int = 0  # clients trained
     gradient_steps: int = 0
-    evaluations: int = 0  # samples that clients scored because the algorithm asked (IFCA's choice of a model)
+    evaluations: int = 0  # samples that clients scored because the algorithm asked (which model serves them best)
 
     def plus(self, **more: int) -> Costs:
         return Costs(**{k: v + more.get(k, 0) for k, v in vars(self).items()})

@@ -38,7 +38,9 @@ class Rounds(Generic[State]):
         for attempt in range(1, options.retries + 1):
             self.attendance.update()
             state = self.welcome(state, number)
-            self.engine.begin(number, self.algorithm.clustering(state).labels)
+            labels = self.algorithm.clustering(state).labels.copy()
+            labels[getattr(self.algorithm, "sitting_out", lambda _: [])(state)] = -1  # these stand in for nobody
+            self.engine.begin(number, labels)
             try:
                 return self.algorithm.round(state, self.engine, Rng(self.seed, number))
             except TooFewReplies as few:

@@ -41,9 +41,9 @@ def why_section(run: Run) -> Section | None:
     if not lead:
         return None
     shown = _shown(run.verdicts)
-    tables = (Table("Windows of rounds that came to an end", HEAD, [_row(j) for j in shown], sortable=True),)
+    tables = (Table("Windows of rounds that came to an end, and moves", HEAD, [_row(j) for j in shown], sortable=True),)
     left = len(run.verdicts) - len(shown)
-    note = f"The table has divisions and the last windows; verdicts.jsonl has {left:,} more." if left else ""
+    note = f"The table has divisions, moves and the last windows; verdicts.jsonl has {left:,} more." if left else ""
     lead, pictures = f"{lead} {_rule(algorithm)}", _pictures(run, algorithm)
     return Section("why", "Why it divided, or did not", lead, pictures, tables if shown else (), note=note, layout="wide")
 
@@ -56,7 +56,7 @@ def _lead(run: Run) -> str:
         reasons = [f"{REASONS[reason]} ({n})" for (d, reason), n in counts.most_common() if d == divides]
         said += f" {fate}: {', '.join(reasons)}." if reasons else ""
     if moved:
-        said += f" Moved later to the other side of a division: {plural(sum(v.sizes[1] for v in moved), 'client')}."
+        said += f" Moved later to the other side of a division: {plural(sum(sum(v.sizes[1:]) for v in moved), 'client')}."
     last = run.verdicts[-1]
     return said if run.splits else f"{said} At the last, in round {last.round:,}, {last.why}."
 
@@ -93,10 +93,14 @@ def _waiting(run: Run, algorithm: FedGWC) -> str:
 
 
 def _shown(judged: tuple[Judged, ...]) -> list[Judged]:
-    """Divisions first, then the last window of every cluster, then the latest ones; in the order of rounds."""
+    """Divisions and moves first, then the last window of every cluster, then the latest ones; in the order of rounds."""
     last = {j.verdict.cluster: i for i, j in enumerate(judged)}
-    ranked = sorted(range(len(judged)), key=lambda i: (not judged[i].verdict.divides, last[judged[i].verdict.cluster] != i, -i))
+    ranked = sorted(range(len(judged)), key=lambda i: (not _changed(judged[i]), last[judged[i].verdict.cluster] != i, -i))
     return [judged[i] for i in sorted(ranked[:MOST_ROWS])]
+
+
+def _changed(j: Judged) -> bool:
+    return j.verdict.divides or j.verdict.reason == "moved"
 
 
 def _row(j: Judged) -> list[Cell]:
@@ -116,7 +120,7 @@ def _row(j: Judged) -> list[Cell]:
 def _pictures(run: Run, algorithm: FedGWC) -> tuple[Picture, ...]:
     """The course of the largest clusters, if there is one to speak of."""
     by_cluster: dict[int, list[Judged]] = {}
-    for j in run.verdicts:
+    for j in (j for j in run.verdicts if j.verdict.reason != "moved"):
         by_cluster.setdefault(j.verdict.cluster, []).append(j)
     largest = sorted(by_cluster, key=lambda c: (-by_cluster[c][0].verdict.clients, c))[:MOST_LINES]
     if len(run.verdicts) < 3:
