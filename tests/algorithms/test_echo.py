@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgwc.algorithms.fedgwc import SETTLED, FedGWC, _half_settled
+from fedgwc.algorithms.fedgwc import SETTLED, FedGWC, _settled
 from fedgwc.algorithms.learning import USUAL, _as_foretold, learnt
 from fedgwc.algorithms.proposals import _groups
 from fedgwc.algorithms.windows import cloud, helping_axes, places
@@ -372,7 +372,7 @@ def test_a_few_clients_have_time_to_make_a_model_theirs():
     assert tried(pairs_up_to=0) == [30, 60]  # by client windows are long enough: ten times the visits
     [cluster] = FedGWC().init(torch.zeros(1), 6).clusters
     for trained, enough in (([20, 20, 20, 0, 0, 0], True), ([20, 20, 19, 19, 19, 19], False), ([25] * 6, True)):
-        assert _half_settled(replace(cluster, visits=np.diag(trained))) == enough
+        assert _settled(replace(cluster, visits=np.diag(trained))) == enough
 
 
 def test_other_rules_do_not_wait_until_clients_have_settled():

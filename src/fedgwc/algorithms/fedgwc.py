@@ -199,7 +199,7 @@ class FedGWC:
         return min(n_members, cohort_size(n_clients if self.cohort == "same" else n_members, self.rate))
 
     def visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
-        """How often half of the pairs, or clients, must have been seen for the next attempt; a window asks for more of few."""
+        """How often half of the pairs, or clients, must have been seen for the next attempt; `_settled` asks for more of few."""
         if self.when == "windows":
             return self.visits * (1 if by_pairs else MEETING)
         return int(self.visits * 2**attempts)
@@ -272,8 +272,8 @@ class FedGWC:
         if not self.is_divisible(K) or cluster.waiting is not None:
             return False
         if self.when in ("windows", "visits"):
-            settled = self.when == "visits" or not cluster.by_pairs or _half_settled(cluster)
-            return settled and _half_met(cluster)
+            often = 2 * cluster.ripe >= K * (K - 1 if cluster.by_pairs else 1)  # half of them: the median was seen often enough
+            return often and (self.when == "visits" or not cluster.by_pairs or _settled(cluster))
         return cluster.calm >= (1 if self.patience == "none" else max(1, K // cohort))
 
     def _children(
@@ -345,13 +345,7 @@ class FedGWC:
         return recorded_tree(state)
 
 
-def _half_met(c: Cluster) -> bool:
-    """The median pair, or client, was seen often enough."""
-    K = len(c.members)
-    return 2 * c.ripe >= K * (K - 1 if c.by_pairs else 1)
-
-
-def _half_settled(c: Cluster) -> bool:
+def _settled(c: Cluster) -> bool:
     return bool(2 * np.count_nonzero(c.visits.diagonal() >= SETTLED) >= len(c.members))
 
 
