@@ -33,7 +33,7 @@ from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.proposals import proposed
 from fedgwc.algorithms.second_look import NOBODY, looked_again, near
 from fedgwc.algorithms.verdicts import Attempt, in_words, judged
-from fedgwc.algorithms.windows import among, one_less, with_window, without_late
+from fedgwc.algorithms.windows import among, one_less, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
 from fedgwc.cuts import Cut
 from fedgwc.errors import InputError
@@ -177,22 +177,16 @@ class FedGWC:
     # The steps of a round, in order
 
     def _sample(self, cluster: Cluster, state: FedGWCState, rng: Rng) -> Ids:
-        members, late = cluster.members, cluster.late
-        if cluster.waiting is not None:
-            there = ~np.isin(members, cluster.waiting)
-            members, late = members[there], None if late is None else late[there]
+        members = cluster.members if cluster.waiting is None else np.setdiff1d(cluster.members, cluster.waiting)
         size = self.cohort_of(len(members), len(state.sampled))
         if size == len(members):
             return members
         draws = rng.generator(cluster.id)
-        if self.sampling == "rare-first":
-            seen = state.sampled[members]
-            weights = np.exp((seen.min() - seen).astype(np.float64))
-            weights = np.maximum(weights / weights.sum(), 1e-12)  # nobody is impossible
-        elif late is not None:
-            weights = np.where(late > 0, 2.0, 1.0)  # who has waited for a window catches up in another
-        else:
+        if self.sampling == "uniform":
             return sample(members, size, draws)
+        seen = state.sampled[members]
+        weights = np.exp((seen.min() - seen).astype(np.float64))
+        weights = np.maximum(weights / weights.sum(), 1e-12)  # nobody is impossible
         return np.sort(draws.choice(members, size, replace=False, p=weights / weights.sum()))
 
     def cohort_of(self, n_members: int, n_clients: int) -> int:
@@ -224,7 +218,7 @@ class FedGWC:
         """Divide if clients drift, or where there are groups that the window before has shown too."""
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
-        known = with_window(without_late(cluster), views)
+        known = with_window(cluster, views)
         cut, by_echoes = proposed(self, known)
         verdict = judged(cluster, cut, self.agreement, self.gain, by_echoes)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)

@@ -2,8 +2,8 @@
 
 A cut is made of what losses tell while everybody shares one model, and has a few clients on the wrong side, nearly always some
 of those nearest to it. Once the two models differ, a client's losses under both tell where it belongs, provided that it has
-trained neither of them meanwhile: whoever trains a model makes it its own. So those few sit out for a while. Afterwards they
-lose more than the others; until they have caught up, which side of the mean their losses lie on does not count.
+trained neither of them meanwhile: whoever trains a model makes it its own. So those few sit out for a while, and with them a
+few typical clients of either side, who show what is usual there. Until they have caught up their losses count for nothing.
 """
 
 from __future__ import annotations
@@ -11,37 +11,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgwc.algorithms.fedgwc_state import Cluster, Verdict
 from fedgwc.algorithms.learning import how_many
 from fedgwc.algorithms.membership import with_members
 from fedgwc.algorithms.proposals import proposed
 from fedgwc.core import Engine, Floats, Ids, TooFewReplies, losses_under, stacked
-from fedgwc.cuts import TOO_FEW_IN_ONE, Cut, best_cut
+from fedgwc.cuts import Cut
 
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
 
 NEAR = 0.2  # of the clients on either side of a cut, at most: who wait, because they may belong to the other one
 HALFWAY = 0.5  # from where the two sides meet to a side's median client; beyond that nobody waits
-PARTED = 30  # times that the others must have trained until two models serve different clients
-CLEAR = 5.0  # gain of two groups among those who waited, by how much better one model serves them than the other
+WITNESSES = 5  # clients around that one who wait too, a fifth of their side at most ...
+TOO_FEW = 3  # ... and of fewer nobody could tell what is usual
+EVERY = 10  # times that the others have trained, those who wait are asked ...
+CLEAR = 5.0  # ... until it shows so clearly who is served by which model: deviations between the two sides ...
+LONGEST = 40  # ... and this often at the most
+SELDOM = 0.1  # of those who wait are taken to be misplaced
 LATE = 2  # windows in which they catch up: the one in which they waited, and another
 NOBODY: Ids = np.array([], np.int64)
 
 
 def near(cut: Cut) -> Ids:
-    """The clients that stand near the other side of a cut, by their places."""
+    """Who waits, by their places: clients near the other side of a cut and witnesses; nobody where there are none of either."""
     sides = [np.flatnonzero(cut.labels == y) for y in (0, 1)]
+    most = [int(NEAR * len(side)) for side in sides]
+    if min(most) < TOO_FEW:
+        return NOBODY
     medians = [np.median(cut.on_line[side]) for side in sides]
     away = abs(cut.on_line - np.mean(medians)) / max(float(medians[1] - medians[0]) / 2, 1e-12)  # 0: where they meet, 1: median
     away[(cut.on_line > np.mean(medians)) != (cut.labels == 1)] = 0.0  # beyond it already
-    nearest = [side[np.argsort(away[side], kind="stable")][: int(NEAR * len(side))] for side in sides]
-    some = np.sort(np.concatenate([few[away[few] < HALFWAY] for few in nearest]))
-    return some if len(some) >= TOO_FEW_IN_ONE else NOBODY  # of fewer nobody could tell whether they are in two groups
+    unsure = [_least(away, side[away[side] < HALFWAY], n) for side, n in zip(sides, most, strict=True)]
+    others = [np.setdiff1d(side, some) for side, some in zip(sides, unsure, strict=True)]
+    witnesses = [_least(np.abs(away - 1), some, min(n, WITNESSES)) for some, n in zip(others, most, strict=True)]
+    return np.sort(np.concatenate([*unsure, *witnesses])) if any(map(len, unsure)) else NOBODY
+
+
+def _least(of: NDArray[Any], some: Ids, n: int) -> Ids:
+    return some[np.argsort(of[some], kind="stable")][:n]
 
 
 def looked_again(
@@ -52,61 +65,71 @@ def looked_again(
     unsure = [i for i, c in enumerate(clusters) if c.waiting is not None]
     for i, j in combinations(unsure, 2):
         sides = clusters[i], clusters[j]
-        if sides[0].parent == sides[1].parent and all(_has_parted(a, c, n_clients, number) for c in sides):
-            members, told = _regrouped(a, sides, engine)
-            after[i], after[j] = (_joined(a, c, m, _waiting(sides)) for c, m in zip(sides, members, strict=True))
-            verdicts += told
+        if sides[0].parent != sides[1].parent:
+            continue
+        trained, by_then = (min(_trained(a, c, n_clients, n) for c in sides) for n in (number - 1, number))
+        if by_then < LONGEST and by_then // EVERY == trained // EVERY:
+            continue
+        members, told, clear = _regrouped(a, sides, engine)
+        if clear < CLEAR and by_then < LONGEST:
+            continue
+        after[i], after[j] = (_joined(a, c, m, _waiting(sides)) for c, m in zip(sides, members, strict=True))
+        verdicts += told
     return after, verdicts
 
 
-def _has_parted(a: FedGWC, c: Cluster, n_clients: int, number: int) -> bool:
-    """By rounds, not by who has answered: whatever happens, nobody waits for ever."""
+def _trained(a: FedGWC, c: Cluster, n_clients: int, number: int) -> float:
+    """How often by round `number`: by rounds, not by who has answered. Whatever happens, nobody waits for ever."""
     there = len(c.members) - len(_waiting([c]))
-    return (number - c.born) * a.cohort_of(there, n_clients) >= PARTED * there
+    return (number - c.born) * a.cohort_of(there, n_clients) / there
 
 
 def _waiting(sides: Sequence[Cluster]) -> Ids:
     return np.concatenate([NOBODY if c.waiting is None else c.waiting for c in sides])
 
 
-def _regrouped(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict]]:
-    """The members of both sides when everybody who waited has said where it is served better, and what to tell of it."""
-    asked = _waiting(sides)
+def _regrouped(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict], float]:
+    """(the members of both sides if everybody who waited goes where it is served better, what to tell of it, how clear it is)."""
+    asked, stay = _waiting(sides), [c.members for c in sides]
     try:
         clients, losses = losses_under(stacked([c.server.theta for c in sides]), asked, engine)
     except TooFewReplies:
-        return [c.members for c in sides], []
+        return stay, [], 0.0
     known = np.isin(clients, asked) & np.isfinite(losses).all(1)  # others may have stood in
     clients = clients[known]
     side = np.isin(clients, sides[1].members).astype(np.int64)
-    moving = better_served(side, losses[known]) != side
-    gone = [clients[moving & (side == y)] for y in (0, 1)]
-    members = [np.union1d(np.setdiff1d(c.members, gone[y]), gone[1 - y]) for y, c in enumerate(sides)]
+    served, clear = better_served(side, losses[known])
+    gone = [clients[(side == y) & (served != y)] for y in (0, 1)]
+    members = [np.union1d(np.setdiff1d(stay[y], gone[y]), gone[1 - y]) for y in (0, 1)]
     if min(map(len, members)) < a.min_size:
-        return [c.members for c in sides], []
+        return stay, [], clear
     told = [
         Verdict(c.id, len(c.members), "moved", sizes=(len(c.members) - len(gone[y]), len(gone[y])), to=sides[1 - y].id)
         for y, c in enumerate(sides)
         if len(gone[y])
     ]
-    return members, told
+    return members, told, clear
 
 
-def better_served(side: Ids, losses: Floats) -> Ids:
-    """[n] the sides, 0 or 1, on which clients are better off, of those where they are and `losses` [n, 2] under either model.
+def better_served(side: Ids, losses: Floats) -> tuple[Ids, float]:
+    """([n] the sides, 0 or 1, on which clients probably belong, by how many deviations one model serves the two sides better).
 
-    The model of the larger side may be better for everybody. So what counts is not which loss is lower but by how much. By that
-    clients must fall into two groups, and most of either side must be where they belong; otherwise all stay.
+    Of the sides where they are, and their `losses` [n, 2] under either model. That of the larger side may be better for
+    everybody; so what counts is not which loss is lower but by how much, beside what is usual on either side.
     """
+    if min((side == 0).sum(), (side == 1).sum()) < TOO_FEW:
+        return side, 0.0
     more = losses[:, 0] - losses[:, 1]
-    spread = more.std() if len(more) else 0.0
-    cut = best_cut(more[:, None] / spread, 1) if spread > 0 else None
-    if cut is None or cut.gain < CLEAR:
-        return side
-    served = cut.labels if more[cut.labels == 1].mean() > more[cut.labels == 0].mean() else 1 - cut.labels
-    if len(np.unique(side)) < 2:  # nobody tells what is usual on the other side
-        served = np.where((more > 0) == (served == 1), served, side)
-    return served if all((served[side == y] == y).mean() > 0.5 for y in np.unique(side)) else side
+    usual = np.array([np.median(more[side == y]) for y in (0, 1)])
+    gap = float(usual[1] - usual[0])
+    if gap < 1e-12:
+        return side, 0.0
+    deviation = float(np.median(abs(more - usual[side]))) / 0.6745  # as of a normal; a few misplaced ones do not count
+    clear = gap / max(deviation, 1e-3 * gap)
+    place = (more - usual[0]) / gap
+    towards_other = np.where(side == 0, place, 1 - place)  # 0: as is usual on its side, 1: as on the other
+    odds = clear**2 * (towards_other - 0.5)  # logarithm of how much likelier its loss is there, of two normals
+    return np.where(odds > np.log((1 - SELDOM) / SELDOM), 1 - side, side), clear
 
 
 def _joined(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:

@@ -26,23 +26,35 @@ HELPING = 2  # axes of who helps whom, at most
 
 
 def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
-    """What was known before, and what a window's views [K, K] or [K] tell. Views over pairs and distances are written to."""
+    """What was known before, and what a window's views [K, K] or [K] tell. Views over pairs, counts and distances are written to.
+
+    Who is late is as far from the others, in proportion, as before: in the middle of them it would leave a gap where it stood.
+    """
+    late = np.zeros(len(c.members), bool) if c.late is None else c.late > 0
+    if not late.any() or late.all():
+        return _added(c, views)
+    c.visits[late] = 0
+    if c.distances is not None:
+        c.visits[:, late] = 0
+        D, there = c.distances, (~late).astype(c.distances.dtype)
+        was, between = D[late], there @ D @ there
+        c = _added(c, views)
+        was *= (there @ D @ there) / between if between > 0 else 1.0
+        D[late], D[:, late] = was, was.T
+        return c
+    known = _added(c, views)
+    if c.paths is not None and known.paths is not None:
+        was = c.paths[:, -len(views) :]
+        known.paths[late, -len(views) :] += was[late] - was[~late].mean(0)
+    return known
+
+
+def _added(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
     if c.by_pairs:
         distances = np.zeros_like(views[0]) if c.distances is None else c.distances
         return replace(c, distances=add_distances(distances, views, c.visits))
     before = [] if c.paths is None else [c.paths]
     return replace(c, paths=np.column_stack([*before, *(from_the_middle(v, c.visits > 0) for v in views)]))
-
-
-def without_late(c: Cluster) -> Cluster:
-    """As if who has waited, and is catching up, had not been there; counts are written to."""
-    if c.late is None:
-        return c
-    away = c.late > 0
-    c.visits[away] = 0
-    if c.by_pairs:
-        c.visits[:, away] = 0
-    return c
 
 
 def one_less(late: Ids | None) -> Ids | None:
