@@ -43,7 +43,7 @@ class Helping:
 
 
 def watched(engine, n_rounds, **settings):
-    algorithm = FedGWC(**{"rate": 0.25, "visits": 3} | settings)
+    algorithm = FedGWC(**{"rate": 0.25, "visits": 3, "second_look": False} | settings)
     start = torch.zeros(2, dtype=torch.float64)
     return algorithm, [s for _, s in rounds(algorithm, engine, start, len(engine.kind), n_rounds, seed=1)]
 

@@ -25,6 +25,7 @@ from fedgwc.core import Ids, Rng, Scores, Split, TooFewReplies, Updates
 from fedgwc.cuts import Cut, best_cut
 from fedgwc.flower.growing import grow
 from fedgwc.perception import perception_distances
+from fedgwc.readings import Readings
 from fedgwc.replay import Trace, replay
 from fedgwc.runner import rounds
 
@@ -207,12 +208,6 @@ def test_who_moves_is_nine_times_likelier_to_belong_there(place: float, deviatio
 def test_how_clear_it_is_is_told_in_deviations(deviation: float, clear: float) -> None:
     assert with_one_at(3, deviation)[1] == pytest.approx(clear)
     assert with_one_at(99, deviation)[1] == pytest.approx(clear)  # which a misplaced one does not change
-
-
-def test_whose_losses_are_private_says_which_model_is_best() -> None:
-    """0 for that one and 1 for the other."""
-    losses = np.array([[0.0, 1]] * 4 + [[1, 0]] * 5 + [[0, 1]])
-    assert better_served(np.array(FIVES), losses)[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 0]
 
 
 def test_all_stay_where_it_is_not_clear_who_belongs_where() -> None:
@@ -924,6 +919,23 @@ def test_a_client_on_the_wrong_side_finds_its_own(settings: dict[str, Any]) -> N
     algorithm, states = play(95, **settings, second_look=False)
     assert algorithm.clustering(states[-1]).labels.tolist() == FOUND[:60].tolist()
     assert all(c.waiting is None and c.late is None for s in states for c in s.clusters)
+
+
+class Private(Heard):
+    """Rewards and sums over all clients are told, and no losses."""
+
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+        told = super().train(clients, models, which, seed)
+        seen = Readings(told.losses.numpy())
+        whole = torch.from_numpy(np.array([*seen.variances(), *seen.first_losses()])).expand(len(clients), 4)
+        return replace(told, losses=told.losses[:, :0], rewards=torch.from_numpy(seen.rewards()), readings=whole)
+
+
+def test_nobody_waits_whose_losses_are_private() -> None:
+    """They do not tell by how much one model serves them better. Those between the two kinds have the largest rewards."""
+    _, states = play(40, Private(), min_size=3)
+    assert [v.reason for s in states for v in s.verdicts if v.divides] == ["groups"]
+    assert who_waits(states[-1]) == [None, None]
 
 
 def test_nobody_waits_where_clients_are_divided_because_they_drift() -> None:

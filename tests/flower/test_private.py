@@ -276,13 +276,6 @@ def test_algorithms_that_compare_updates_are_refused(name: str, small, tmp_path)
         FedGWCStrategy(ALGORITHMS[name], options=Options(private_losses=True))
 
 
-def test_an_app_of_ones_own_cannot_compare_models_in_private() -> None:
-    with pytest.raises(InputError, match="second_look asks clients for losses under two models"):
-        FedGWCStrategy(options=Options(private_losses=True), second_look=True)
-    FedGWCStrategy(second_look=True)
-    FedGWCStrategy(options=Options(private_losses=True))
-
-
 @pytest.mark.parametrize("name", ["alone", "fedavg", "ifca"])
 def test_who_never_looks_at_losses_needs_no_exchange(name: str) -> None:
     assert privacy_of(ALGORITHMS[name]) is None

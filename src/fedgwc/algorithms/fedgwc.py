@@ -73,7 +73,7 @@ class FedGWC:
     contrast: float = 1.0  # how much more clients must differ than a client's own batches
     gain: float = 15.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
     drift: float = 1.0  # enough without all these: how much higher losses are at the first local step than at the second
-    second_look: bool = False  # clients near the cut between groups wait, and say later which of the two models serves them
+    second_look: bool = True  # clients near the cut between groups wait, and say later which of the two models serves them
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
@@ -223,7 +223,8 @@ class FedGWC:
         verdict = judged(cluster, cut, self.agreement, self.gain, by_echoes)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
         if cut is not None and verdict.divides:
-            unsure = near(cut) if self.second_look and verdict.reason == "groups" else NOBODY  # drift knows no right side
+            # Drift knows no right side, and whose losses are private does not tell how much better a model serves it.
+            unsure = near(cut) if self.second_look and verdict.reason == "groups" and told else NOBODY
             return Attempt(tried, cut.labels, {2: cut.score}, verdict, unsure)
         if verdict.agreement is None or verdict.agreement < self.agreement:
             tried = replace(tried, told=0.0, told2=0.0)  # another cut has foretold nothing yet

@@ -59,10 +59,6 @@ class FedGWCStrategy(Strategy):
         if hasattr(self.algorithm, "n_models"):
             raise InputError("this algorithm starts from several initial models, but start() is given one; use server_app")
         self.options, self.out, self.seed = options or Options(), out, seed
-        if self.options.private_losses and getattr(self.algorithm, "second_look", False):
-            raise InputError(
-                "second_look asks clients for losses under two models, which private_losses forbids; drop one of them"
-            )
         self._private()  # refuses what does not go together
         self.models: list[ArrayRecord] = []
         self.labels: dict[str, int] = {}
