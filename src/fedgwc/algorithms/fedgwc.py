@@ -31,7 +31,7 @@ from fedgwc.algorithms.fedgwc_state import (
 )
 from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.proposals import proposed
-from fedgwc.algorithms.second_look import NOBODY, looked_again, near
+from fedgwc.algorithms.second_look import NOBODY, looked_again, who_waits
 from fedgwc.algorithms.verdicts import Attempt, in_words, judged
 from fedgwc.algorithms.windows import among, one_less, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
@@ -73,7 +73,9 @@ class FedGWC:
     contrast: float = 1.0  # how much more clients must differ than a client's own batches
     gain: float = 15.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
     drift: float = 1.0  # enough without all these: how much higher losses are at the first local step than at the second
-    second_look: bool = True  # clients near the cut between groups wait, and say later which of the two models serves them
+    second_look: bool = (
+        True  # after a cut between groups some wait, and say later which of the two models serves them; needs sides
+    )
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
@@ -158,7 +160,7 @@ class FedGWC:
             if labels is None:
                 leaves.append(c)
                 continue
-            children = self._children(c, labels, tried.scores, n_born, rng.round, tried.unsure)
+            children = self._children(c, labels, tried.scores, n_born, rng.round, tried.waiting)
             n_born += len(children)
             leaves += children
             splits.append(
@@ -223,9 +225,9 @@ class FedGWC:
         verdict = judged(cluster, cut, self.agreement, self.gain, by_echoes)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
         if cut is not None and verdict.divides:
-            # Drift knows no right side, and whose losses are private does not tell how much better a model serves it.
-            unsure = near(cut) if self.second_look and verdict.reason == "groups" and told else NOBODY
-            return Attempt(tried, cut.labels, {2: cut.score}, verdict, unsure)
+            # Drift knows no right side, and who tells only rewards does not tell how much better a model serves it.
+            waiting = who_waits(cut) if self.second_look and verdict.reason == "groups" and told else NOBODY
+            return Attempt(tried, cut.labels, {2: cut.score}, verdict, waiting)
         if verdict.agreement is None or verdict.agreement < self.agreement:
             tried = replace(tried, told=0.0, told2=0.0)  # another cut has foretold nothing yet
         return Attempt(self._next_window(tried), verdict=verdict)
@@ -272,7 +274,7 @@ class FedGWC:
         return cluster.calm >= (1 if self.patience == "none" else max(1, K // cohort))
 
     def _children(
-        self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int, unsure: Ids = NOBODY
+        self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int, waiting: Ids = NOBODY
     ) -> list[Cluster]:
         children = []
         for y in range(int(labels.max()) + 1):
@@ -291,8 +293,8 @@ class FedGWC:
                 child = replace(
                     child, P=cluster.P[pairs], visits=visits, ripe=ripe, gamma=cluster.gamma[at], gamma2=cluster.gamma2[at]
                 )
-            if len(unsure):
-                child = replace(child, waiting=cluster.members[np.intersect1d(at, unsure)])
+            if len(waiting):
+                child = replace(child, waiting=cluster.members[np.intersect1d(at, waiting)])
             children.append(child)
         return children
 

@@ -53,7 +53,7 @@ class Cluster:
     before: Ids | None = None  # the places among the members of who trained in the last round; None: nobody, or not this model
     cut: Ids | None = None  # [K] where the last of these would have divided the cluster
     paths: Floats | None = None  # [K, m], by client in place of distances: their means, window by window and view by view
-    waiting: Ids | None = None  # clients near the cut that made it, who do not train before they have said where they belong
+    waiting: Ids | None = None  # clients who do not train before they have said which side of the cut that made it serves them
     late: Ids | None = None  # [K] windows, this one too, in which a member that has waited catches up, and is not compared
 
     @property

@@ -45,7 +45,11 @@ def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, r
         draws = rng.generator(some[0].id, 1) if a.loss_samples else None
         told = _told(a, updates, rows, some[0], draws)
         met = _met(a, some, updates.clients[rows], told)
-        for i, whole, adrift, means in zip(places, told.whole.tolist(), told.adrift.tolist(), met, strict=True):
+        for i, cohort, whole, adrift, means in zip(places, rows, told.whole.tolist(), told.adrift.tolist(), met, strict=True):
+            late = clusters[i].late
+            if late is not None and updates.rewards is None:
+                at = clusters[i].members.searchsorted(updates.clients[cohort])
+                whole, adrift = _as_a_whole(a, updates, cohort[late[at] == 0])
             changes[i] |= _heard(a, clusters[i], whole, adrift) | means
     return [changed(c, new) for c, new in zip(clusters, changes, strict=True)]
 
@@ -63,6 +67,14 @@ def _told(a: FedGWC, updates: Updates, rows: Ids, one: Cluster, draws: np.random
     each = [seen.rewards(a.normalise, a.loss_samples, draws)]
     each += [seen.sides(), seen.spreads()] if one.sides is not None else []
     return Told(whole, seen.drift(1 + a.drift), np.array(each), None if one.echo is None else seen.levels())
+
+
+def _as_a_whole(a: FedGWC, updates: Updates, rows: Ids) -> tuple[list[float], bool]:
+    """Contrast and drift of a cohort without those who have waited: they lose more, and differ by that alone."""
+    if len(rows) < 3:
+        return [math.nan], False
+    seen = Readings(updates.losses.numpy()[rows])
+    return [*map(float, (*seen.variances(), *seen.first_losses()))], bool(seen.drift(1 + a.drift))
 
 
 def _heard(a: FedGWC, c: Cluster, whole: Sequence[float], adrift: bool) -> dict[str, Any]:

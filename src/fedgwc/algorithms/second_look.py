@@ -3,7 +3,8 @@
 A cut is made of what losses tell while everybody shares one model, and has a few clients on the wrong side, nearly always some
 of those nearest to it. Once the two models differ, a client's losses under both tell where it belongs, provided that it has
 trained neither of them meanwhile: whoever trains a model makes it its own. So those few sit out for a while, and with them a
-few typical clients of either side, who show what is usual there. Until they have caught up their losses count for nothing.
+few typical clients of either side, so that most of those who wait show what is usual there. Until they have caught up, nobody
+is compared with them.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
 
 NEAR = 0.2  # of the clients on either side of a cut, at most: who wait, because they may belong to the other one
-HALFWAY = 0.5  # from where the two sides meet to a side's median client; beyond that nobody waits
+HALFWAY = 0.5  # from where the two sides meet to a side's median client; beyond that nobody is unsure
 WITNESSES = 5  # clients around that one who wait too, a fifth of their side at most ...
 TOO_FEW = 3  # ... and of fewer nobody could tell what is usual
 EVERY = 10  # times that the others have trained, those who wait are asked ...
 CLEAR = 5.0  # ... until it shows so clearly who is served by which model: deviations between the two sides ...
-LONGEST = 40  # ... and this often at the most
+LONGEST = 40  # ... or the others have trained so many times
 SELDOM = 0.1  # of those who wait are taken to be misplaced
 LATE = 2  # windows in which they catch up: the one in which they waited, and another
 NOBODY: Ids = np.array([], np.int64)
 
 
-def near(cut: Cut) -> Ids:
-    """Who waits, by their places: clients near the other side of a cut and witnesses; nobody where there are none of either."""
+def who_waits(cut: Cut) -> Ids:
+    """By their places: clients near the other side of a cut, and witnesses; nobody where there are none of either."""
     sides = [np.flatnonzero(cut.labels == y) for y in (0, 1)]
     most = [int(NEAR * len(side)) for side in sides]
     if min(most) < TOO_FEW:
@@ -62,8 +63,8 @@ def looked_again(
 ) -> tuple[list[Cluster], list[Verdict]]:
     """Clusters after round `number`, with clients that have waited long enough where they are served best."""
     after, verdicts = list(clusters), []
-    unsure = [i for i, c in enumerate(clusters) if c.waiting is not None]
-    for i, j in combinations(unsure, 2):
+    on_trial = [i for i, c in enumerate(clusters) if c.waiting is not None]
+    for i, j in combinations(on_trial, 2):
         sides = clusters[i], clusters[j]
         if sides[0].parent != sides[1].parent:
             continue
@@ -138,7 +139,8 @@ def _joined(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:
     if not a.is_divisible(len(members)):
         return replace(c, late=None)  # no window of theirs ends
     late = np.where(np.isin(members, waited), LATE, 0)
-    c = replace(c, late=late if c.late is None else np.maximum(late, c.late))
+    level = None if c.level is None else np.where(late > 0, np.nan, c.level)  # what was usual for them is long ago
+    c = replace(c, level=level, late=late if c.late is None else np.maximum(late, c.late))
     if same:
         return c
     cut = proposed(a, c)[0]

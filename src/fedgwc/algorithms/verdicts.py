@@ -28,7 +28,7 @@ class Attempt:
     labels: Ids | None = None  # [K] the group of each member; None: it stays whole
     scores: dict[int, float] = field(default_factory=dict)  # Davies-Bouldin by number of groups
     verdict: Verdict | None = None  # at the end of a window
-    unsure: Ids = field(default_factory=lambda: np.array([], np.int64))  # places of those who may be on the wrong side
+    waiting: Ids = field(default_factory=lambda: np.array([], np.int64))  # places of those who sit out for a second look
 
 
 def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes: bool) -> Verdict:

@@ -22,13 +22,14 @@ from fedgwc.perception import add_distances
 from fedgwc.spectral import coordinates, principal_axes
 
 PER_DIRECTION = 10  # clients there must be for every axis that is looked at
+GROWN = 100.0  # times in one window, at most: of clients that were all in one place, nobody can say how far away a late one is
 HELPING = 2  # axes of who helps whom, at most
 
 
 def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
     """What was known before, and what a window's views [K, K] or [K] tell. Views over pairs, counts and distances are written to.
 
-    Who is late is as far from the others, in proportion, as before: in the middle of them it would leave a gap where it stood.
+    Who is late is as far from the others as before, by pairs in proportion: in their middle it would leave a gap where it stood.
     """
     late = np.zeros(len(c.members), bool) if c.late is None else c.late > 0
     if not late.any() or late.all():
@@ -39,7 +40,8 @@ def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
         D, there = c.distances, (~late).astype(c.distances.dtype)
         was, between = D[late], there @ D @ there
         c = _added(c, views)
-        was *= (there @ D @ there) / between if between > 0 else 1.0
+        grown = (there @ D @ there) / between if between > 0 else 1.0
+        was *= min(grown, GROWN)
         D[late], D[:, late] = was, was.T
         return c
     known = _added(c, views)

@@ -84,6 +84,8 @@ class FlowerEngine:
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
         clients, which = np.asarray(clients, np.int64), np.asarray(which, np.int64)
+        if split == "train" and not self.wire.compares:
+            raise TooFewReplies("clients of this app cannot compare models in private")
         if split == "train":  # the algorithm asks a cohort: stand-ins may answer in its place, all questions of one client alike
             cohort = np.unique(clients)
             present = {t.row: t.number for t in self._present(cohort, np.arange(len(cohort)), self.number)}

@@ -27,11 +27,19 @@ def trace_of(run: Run) -> Trace | None:
 
 
 def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int) -> dict[int, tuple[Floats, Floats]]:
-    """Per cluster (rounds, MSE of consecutive P). The run's own settings and seed give the run's own clusters again."""
+    """Per cluster (rounds, MSE of consecutive P). The run's own settings and seed give the run's own clusters again.
+
+    That holds until clients wait for a second look, which no recording can repeat; there it ends.
+    """
     seen: dict[int, list[tuple[int, float]]] = {}
     last: dict[int, object] = {}
+    waited = False
 
     def watch(number: int, state: FedGWCState) -> None:
+        nonlocal waited
+        waited = waited or (algorithm.second_look and any(v.reason == "groups" for v in state.verdicts))
+        if waited:
+            return
         for cluster in state.clusters:
             if cluster.P is not last.get(cluster.id) and cluster.visits.any() and cluster.mse > 0:
                 seen.setdefault(cluster.id, []).append((number, cluster.mse))

@@ -141,6 +141,8 @@ def _mse(run: Run, algorithm: FedGWC, trace: Trace) -> Section | None:
     lines = {c: lines[c] for c in shown}
     figure = mse.draw(lines, colours(run), run.last["round"], eps)
     caption = "Recomputed from the recorded losses; geometric means over neighbouring rounds."
+    if algorithm.second_look:
+        caption += " It ends with the first division into groups: what clients said after it is not recorded."
     picture = Picture("mse", "MSE of consecutive interaction matrices", mse.describe(lines), caption, figure)
     anew = "The matrix is the mean over a window of rounds and starts anew with each."
     lead = anew if algorithm.when == "windows" else "A cluster may split once its interaction matrix has settled."
