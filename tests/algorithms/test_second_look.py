@@ -28,6 +28,7 @@ from fedgwc.flower.growing import grow
 from fedgwc.perception import perception_distances
 from fedgwc.readings import Readings
 from fedgwc.replay import Trace, replay
+from fedgwc.report.convergence import mse_by_cluster
 from fedgwc.runner import rounds
 
 ASK = FedGWC(rate=0.2, second_look=True)
@@ -1006,11 +1007,23 @@ def test_a_federation_grows_while_somebody_waits() -> None:
 # Recordings
 
 
-def test_a_replay_asks_nobody() -> None:
+def recorded() -> Trace:
     engine = Heard()
     everybody, which = np.arange(60), np.zeros(60, np.int64)
     losses = [engine.train(everybody, torch.zeros(1, 1), which, t).losses.numpy() for t in range(70)]
-    trace = Trace(np.tile(everybody, (70, 1)), np.stack(losses), 60)
+    return Trace(np.tile(everybody, (70, 1)), np.stack(losses), 60)
+
+
+def test_how_p_converges_is_told_until_somebody_waits() -> None:
+    """They are divided in round 40 of 70."""
+    for second_look, clusters in ((True, [0]), (False, [0, 1, 2])):
+        lines = mse_by_cluster(recorded(), play(0, second_look=second_look)[0], 1)
+        assert sorted(lines) == clusters
+        assert (lines[0][0] < 40).all()
+
+
+def test_a_replay_asks_nobody() -> None:
+    trace = recorded()
 
     def seen(second_look: bool) -> list[bytes]:
         states: list[bytes] = []

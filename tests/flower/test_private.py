@@ -13,12 +13,14 @@ from flwr.clientapp import ClientApp
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.cli import main
-from fedgwc.core import Rng
+from fedgwc.core import Rng, TooFewReplies
+from fedgwc.engines.flower import FlowerEngine
 from fedgwc.errors import InputError
 from fedgwc.flower import FedGWCStrategy, Options, client, keeping
 from fedgwc.flower.keeping import masked_sums, own_rewards
 from fedgwc.flower.masking import public_key
 from fedgwc.flower.private import privacy_of
+from fedgwc.flower.roster import Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.flower.states import StateWire
@@ -274,6 +276,14 @@ def test_algorithms_that_compare_updates_are_refused(name: str, small, tmp_path)
     assert not (tmp_path / "run").exists()
     with pytest.raises(InputError, match="does not go with"):
         FedGWCStrategy(ALGORITHMS[name], options=Options(private_losses=True))
+
+
+def test_an_app_of_ones_own_is_not_asked_to_compare_models_in_private() -> None:
+    """It could only answer with losses, and be excluded for that."""
+    wire = StateWire.of(ArrayRecord({"w": Array(np.zeros(2))}), {}, private=True)
+    engine = FlowerEngine(LocalGrid(), Roster(), wire)
+    with pytest.raises(TooFewReplies, match="cannot compare models in private"):
+        engine.evaluate(np.arange(3), torch.zeros(2, 2), np.zeros(3, np.int64), split="train")
 
 
 @pytest.mark.parametrize("name", ["alone", "fedavg", "ifca"])
