@@ -73,9 +73,7 @@ class FedGWC:
     contrast: float = 1.0  # how much more clients must differ than a client's own batches
     gain: float = 15.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
     drift: float = 1.0  # enough without all these: how much higher losses are at the first local step than at the second
-    second_look: bool = (
-        True  # after a cut between groups some wait, and say later which of the two models serves them; needs sides
-    )
+    second_look: bool = True  # after a cut between groups some wait, then say which of the two models serves them; needs sides
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
