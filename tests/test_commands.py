@@ -132,6 +132,15 @@ def test_why_in_one_line() -> None:
     assert why(rows + rows) == "divided at round 1,588 into 85 + 15 clients: b; 1 more division later"
 
 
+def test_a_division_that_was_undone_is_none() -> None:
+    division = {"round": 40, "cluster": 0, "divides": True, "reason": "groups", "why": "a", "sizes": [25, 25]}
+    undone = {"round": 80, "cluster": 0, "divides": False, "reason": "rejoined", "why": "b"}
+    again, within = division | {"round": 160, "sizes": [30, 20]}, division | {"round": 200, "cluster": 3, "sizes": [15, 15]}
+    assert why([division, undone]) == "no division by round 80: b"
+    assert why([division, undone, again]) == "divided at round 160 into 30 + 20 clients: a"
+    assert why([division, within, undone | {"cluster": 3}]) == "divided at round 40 into 25 + 25 clients: a"
+
+
 def test_replay_exports_what_it_can_read_again(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
     first = fedgwc("replay", run_folder, "--export", tmp_path / "t.npz")
     assert f"wrote {tmp_path / 't.npz'}: 40 rounds of 28 clients" in first.out

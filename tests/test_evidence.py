@@ -46,6 +46,31 @@ def test_a_recording_is_judged(known, tmp_path):
     assert (found.ari, found.rand, found.exact) == ((1.0, 1.0, True) if known else (None, None, None))
 
 
+def told(place, level, truth, n_rounds=45):
+    """What becomes of clients with losses of this level, if those who would wait know their groups."""
+    noise = 0.1 * np.random.default_rng(0).standard_normal((n_rounds, len(level), 4))
+    np.savez(place / "a.npz", ids=np.tile(np.arange(len(level)), (n_rounds, 1)), L=level[:, None] + noise, truth=truth)
+    found = judge(DEFAULT, "made up", place / "a.npz")
+    return found.first, found.labels
+
+
+@pytest.mark.parametrize("pairs_up_to", [4096, 0], ids=["by pairs", "by client"])
+def test_groups_that_are_none_are_put_together_again(pairs_up_to, tmp_path, monkeypatch):
+    """Losses tell two halves at the ends of windows 2 and 6, which have nothing to do with the kinds; or else are these."""
+    monkeypatch.setitem(CANDIDATES, DEFAULT, {"pairs_up_to": pairs_up_to})
+    halves = np.repeat([0, 1], 20)
+    assert told(tmp_path, 1.0 + halves, np.tile([0, 1], 20), 165) == (None, "0" * 40)
+    assert told(tmp_path, 1.0 + halves, halves) == (40, "0" * 20 + "1" * 20)
+
+
+def test_who_would_wait_and_is_on_the_wrong_side_changes_it(tmp_path):
+    """The first of the second kind is nearer to the other one, but near the middle."""
+    halves = np.repeat([0, 1], 20)
+    level = np.where(np.arange(40) == 20, 1.4, 1.0 + halves)
+    assert told(tmp_path, level, halves) == (40, "0" * 20 + "1" * 20)
+    assert told(tmp_path, level, np.zeros(40)) == (40, "0" * 21 + "1" * 19)  # nobody knows
+
+
 def test_nothing_is_replayed_twice(tmp_path, monkeypatch, capsys):
     page, results = tmp_path / "page.md", tmp_path / "evidence.json"
     page.write_text("".join(f"<!-- {name} -->\n<!-- /{name} -->\n" for name in ("evidence", "candidates")))

@@ -216,7 +216,7 @@ def test_what_older_runs_did_without_a_setting_depends_on_their_rule() -> None:
     for older in (windows, mse):
         del older.experiment["algorithm"]["gain"]
     [line] = lines_of(ONLY, [windows], needs)
-    then = ["algorithm.margin=0.0 (today not set)", "algorithm.draws=99 (today not set)", "algorithm.gain=not set (today 15.0)"]
+    then = ["algorithm.margin=0.0 (today not set)", "algorithm.draws=99 (today not set)", "algorithm.gain=not set (today 4.0)"]
     assert sorted(changes(line)) == sorted(then)
     assert line.method == "fedgwc beta=0.5 (margin=0.0, draws=99)"
     [line] = lines_of(ONLY, [mse], needs)

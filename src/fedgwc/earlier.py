@@ -15,10 +15,13 @@ ADDED: dict[str, dict[str, Any]] = {
         "algorithm.aggregator.clip": 0.0,
     },
     "algorithm.when": {"algorithm.pairs_up_to": 4096},
-    "algorithm.sides": {"algorithm.echo": False, "algorithm.second_look": False},
+    "algorithm.sides": {"algorithm.echo": False, "algorithm.second_look": False, "algorithm.doubt": 0.0},
 }
 # Of no account for FedGWC's other rules, which came before these or live beside them.
-WINDOWS_ONLY = ("sides", "echo", "agreement", "directions", "contrast", "gain", "drift", "second_look", "draws", "margin")
+WINDOWS_ONLY = (
+    *("sides", "echo", "agreement", "directions", "contrast", "gain", "doubt", "drift", "second_look"),
+    *("draws", "margin"),
+)
 
 
 def completed(flat: dict[str, Any]) -> dict[str, Any]:

@@ -106,12 +106,14 @@ class Recorded:
 def replay(
     trace: Trace, algorithm: FedGWC, *, seed: int = 0, watch: Callable[[int, FedGWCState], None] | None = None
 ) -> FedGWCState:
-    """The state after all recorded rounds; `watch` sees each round's. A recording cannot be asked again: no second look."""
-    engine, algorithm = Recorded(trace), replace(algorithm, second_look=False)
+    """The state after all recorded rounds; `watch` sees each round's. A recording cannot be asked again: nobody waits."""
+    engine = Recorded(trace)
     state = algorithm.init(torch.zeros(1), trace.n_clients)
     for row in range(len(trace.ids)):
         engine.row = row
         state = algorithm.round(state, engine, Rng(seed, row + 1))
+        if len(algorithm.sitting_out(state)):
+            state = replace(state, clusters=tuple(replace(c, waiting=None, witnesses=None) for c in state.clusters))
         if watch:
             watch(row + 1, state)
     return state

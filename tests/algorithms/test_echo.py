@@ -359,7 +359,7 @@ def test_a_cut_that_stands_goes_on_telling_and_another_begins_anew():
 
 
 def test_a_few_clients_have_time_to_make_a_model_theirs():
-    """Six who are all there have met three times in three rounds; a window lasts until half of them have trained 20 times."""
+    """Six who are all there have met twice in two rounds; a window lasts until half of them have trained 20 times."""
     assert SETTLED == 20
 
     def tried(**settings):
@@ -369,14 +369,14 @@ def test_a_few_clients_have_time_to_make_a_model_theirs():
 
     assert tried() == [20, 40, 60]
     assert tried(visits=25) == [25, 50]
-    assert tried(pairs_up_to=0) == [30, 60]  # by client windows are long enough: ten times the visits
+    assert tried(pairs_up_to=0, visits=3) == [30, 60]  # by client windows are long enough: ten times the visits
     [cluster] = FedGWC().init(torch.zeros(1), 6).clusters
     for trained, enough in (([20, 20, 20, 0, 0, 0], True), ([20, 20, 19, 19, 19, 19], False), ([25] * 6, True)):
         assert _settled(replace(cluster, visits=np.diag(trained))) == enough
 
 
 def test_other_rules_do_not_wait_until_clients_have_settled():
-    algorithm = FedGWC(rate=1.0, when="visits")
+    algorithm = FedGWC(rate=1.0, when="visits", visits=3)
     found = rounds(algorithm, Few(), torch.zeros(2, dtype=torch.float64), 6, 3, seed=1)
     assert [sum(c.attempts for c in s.clusters) + len(s.splits) for _, s in found] == [0, 0, 1]
 

@@ -1,4 +1,4 @@
-"""Clients near a cut wait, and say later whose model serves them better."""
+"""A division is on trial: some clients wait, and say later whose model serves them better, or that neither does."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch import Tensor
 from fedgwc.aggregate import Server
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Verdict, copied
+from fedgwc.algorithms.fedgwc_state import Split as Division
 from fedgwc.algorithms.learning import learnt
 from fedgwc.algorithms.membership import with_members
 from fedgwc.algorithms.second_look import better_served, looked_again, who_waits
@@ -53,8 +54,8 @@ def test_who_stands_nearer_to_the_middle_than_to_its_own_side_waits() -> None:
     assert waiting(behind, ahead) == [0, 1, 2, 3, 16, 17, 18, 19, 20, 21, 22, 23, 36, 38]
 
 
-def test_nobody_waits_where_the_sides_are_far_apart() -> None:
-    assert waiting([-1.0] * 15 + [-0.5] * 5, [1.0] * 15 + [0.5] * 5) == []
+def test_where_the_sides_are_far_apart_only_witnesses_wait() -> None:
+    assert waiting([-1.0] * 15 + [-0.5] * 5, [1.0] * 15 + [0.5] * 5) == [*range(4), *range(20, 24)]
     assert waiting([-1.0] * 15 + [-0.49] * 5, [1.0] * 20) == [*range(4), *range(15, 19), *range(20, 24)]
 
 
@@ -81,7 +82,8 @@ def test_nobody_is_unsure_and_a_witness() -> None:
 
 @pytest.mark.parametrize(("size", "witnesses"), [(15, 3), (19, 3), (20, 4), (25, 5), (29, 5), (30, 5), (100, 5)])
 def test_there_are_five_witnesses_of_a_side_and_a_fifth_of_it_at_most(size: int, witnesses: int) -> None:
-    """The last of one side is unsure; one of 15 on the other would be enough too."""
+    """Whether somebody is unsure, the last of one side or of the other, or nobody is."""
+    assert waiting([-1.0] * size, [1.0] * 15) == [*range(witnesses), size, size + 1, size + 2]
     assert waiting([-1.0] * (size - 1) + [-0.1], [1.0] * 15) == [*range(witnesses), size - 1, size, size + 1, size + 2]
     assert waiting([-1.0] * size, [1.0] * 14 + [0.1]) == [*range(witnesses), size, size + 1, size + 2, size + 14]
 
@@ -100,13 +102,13 @@ def test_a_fifth_of_a_side_is_unsure_at_most(size: int, most: int) -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 10**6))
-def test_of_either_side_three_wait_or_nobody_does_and_most_never(some: int, others: int, seed: int) -> None:
-    """Wherever they stand."""
+def test_of_either_side_three_wait_or_more_but_most_never(some: int, others: int, seed: int) -> None:
+    """Wherever they stand; nobody where a fifth of a side is fewer than three."""
     places = np.random.default_rng(seed).normal(size=some + others)
     waits = waiting(places[:some].tolist(), places[some:].tolist())
     behind = sum(k < some for k in waits)
     for n, size in ((behind, some), (len(waits) - behind, others)):
-        assert (n == 0 and not waits) or 3 <= n <= 0.4 * size
+        assert min(int(0.2 * size), 5) <= n <= 0.4 * size if min(some, others) >= 15 else n == 0
     assert waits == sorted(set(waits))
 
 
@@ -123,10 +125,10 @@ def test_a_cut_says_where_clients_stand_on_its_line() -> None:
 FIVES = [0] * 5 + [1] * 5
 
 
-def both(side: list[int], more: Sequence[float], shift: float = 0.0) -> tuple[list[int], float]:
+def both(side: list[int], more: Sequence[float], shift: float = 0.0) -> tuple[list[int], float | None]:
     """Where clients belong that lose so much more under the model of side 0, and how clear that is."""
     losses = 10.0 + np.stack([np.array(more), np.full(len(more), shift)], 1)
-    sides, clear = better_served(np.array(side, np.int64), losses)
+    sides, clear = better_served(np.array(side, np.int64), losses, np.ones(len(side), bool))
     return sides.tolist(), clear
 
 
@@ -165,6 +167,7 @@ def test_misplaced_clients_do_not_change_what_is_usual(n: int, m: int, seed: int
     more = np.where(kind == side, more, far * more)
     sides, clear = both(side.tolist(), more.tolist())
     assert sides == kind.tolist()
+    assert clear is not None
     assert clear > 5 * 0.6745  # usual ones are more than 5 apart, and everybody else differs by less than 1 from these
 
 
@@ -172,8 +175,8 @@ def test_misplaced_clients_do_not_change_what_is_usual(n: int, m: int, seed: int
 def test_which_side_is_called_the_first_does_not_matter(clients: list[tuple[int, int, int]]) -> None:
     table = np.array(clients, np.int64).reshape(-1, 3)
     side, losses = table[:, 0], table[:, 1:].astype(np.float64)
-    sides, clear = better_served(side, losses)
-    swapped, as_clear = better_served(1 - side, losses[:, ::-1])
+    sides, clear = better_served(side, losses, np.ones(len(side), bool))
+    swapped, as_clear = better_served(1 - side, losses[:, ::-1], np.ones(len(side), bool))
     assert (1 - swapped).tolist() == sides.tolist()
     assert as_clear == pytest.approx(clear)
 
@@ -181,17 +184,17 @@ def test_which_side_is_called_the_first_does_not_matter(clients: list[tuple[int,
 def test_models_that_have_not_parted_move_nobody() -> None:
     assert both(FIVES, [0.0] * 10) == (FIVES, 0)
     assert both(FIVES, [2] * 5 + [-2] * 5) == (FIVES, 0)  # everybody would go to the other side
-    assert both([], []) == ([], 0)
 
 
 def test_all_stay_where_fewer_than_three_of_a_side_answer() -> None:
-    """Nobody tells what is usual there."""
+    """Nobody tells what is usual there, and whether the models differ is not known."""
+    assert both([], []) == ([], None)
     for side in ([0] * 8, [1] * 8, [0] * 6 + [1] * 2, [0] * 2 + [1] * 6):
-        assert both(side, [-2, 2, -2, -2, -2, 2, -2, 2]) == (side, 0)
+        assert both(side, [-2, 2, -2, -2, -2, 2, -2, 2]) == (side, None)
     assert served([0] * 5 + [1] * 3, [-2, 2, -2, -2, -2, 2, -2, 2]) == [0, 1, 0, 0, 0, 1, 0, 1]
 
 
-def with_one_at(place: float, deviation: float) -> tuple[list[int], float]:
+def with_one_at(place: float, deviation: float) -> tuple[list[int], float | None]:
     """Of six clients of side 0, where 0 is usual, the last is at `place`; of the five of side 1 6 is."""
     off = 0.6745 * deviation * np.array([-1, -1, 0, 0, 1, 0, -1, -1, 0, 1, 1])
     return both([0] * 6 + [1] * 5, (off + np.repeat([0, place, 6], [5, 1, 5])).tolist())
@@ -409,11 +412,15 @@ def but(*misplaced: int) -> NDArray[Any]:
     return SIDE ^ np.isin(np.arange(50), misplaced)
 
 
-def divided(unsure: Ids = WAITING) -> FedGWCState:
+def divided(unsure: Ids = WAITING, side: Ids = SIDE) -> FedGWCState:
     """50 clients on the two sides of a cut, whose models have become 0 and 1."""
     state = ASK.init(torch.zeros(1, dtype=torch.float64), 50)
-    root = replace(state.clusters[0], distances=squared((SIDE + 0.1 * np.sin(np.arange(50))).tolist()))
-    return replace(state, clusters=in_two(root, SIDE, 1, unsure), n_born=3)
+    root = replace(state.clusters[0], distances=squared((side + 0.1 * np.sin(np.arange(50))).tolist()))
+    return replace(state, clusters=in_two(root, side, 1, unsure), splits=(no_more(root, side),), n_born=3)
+
+
+def no_more(whole: Cluster, labels: Ids, ended: int = 0) -> Division:
+    return Division(whole.id, whole.parent, whole.born, ended, whole.members, labels, whole.scores)
 
 
 def in_two(whole: Cluster, labels: Ids, first: int, unsure: Ids) -> tuple[Cluster, ...]:
@@ -444,19 +451,20 @@ def nobody_waits(state: FedGWCState, late: Ids = WAITING) -> None:
         assert c.late.tolist() == np.where(np.isin(c.members, late), 2, 0).tolist()
 
 
+CLEARLY = 1000.0  # deviations between two sides within which nobody differs: that is the most that is told
 TIMES = 5  # rounds, in which the 20 of a side who do not wait train once each, 4 at a time
 FIRST, LAST = 10 * TIMES, 40 * TIMES  # in which they are asked
 
 
 def look(algorithm: FedGWC, state: FedGWCState, engine: Kinds, number: int = FIRST) -> tuple[FedGWCState, list[Verdict]]:
-    clusters, verdicts = looked_again(algorithm, state.clusters, engine, 50, number)
-    return replace(state, clusters=tuple(clusters)), verdicts
+    clusters, splits, verdicts = looked_again(algorithm, state.clusters, state.splits, engine, 50, number)
+    return replace(state, clusters=tuple(clusters), splits=tuple(splits)), verdicts
 
 
 def until_nobody_waits(algorithm: FedGWC, state: FedGWCState, engine: Kinds) -> tuple[list[int], FedGWCState]:
     """The rounds in which somebody was asked, and what came of it."""
     when, number = [], 0
-    while waiting_in(state) != [None, None] and number < 300:
+    while any(waiting_in(state)) and number < 300:
         number, asked = number + 1, len(engine.asked)
         state, _ = look(algorithm, state, engine, number)
         when += [number] * (len(engine.asked) - asked)
@@ -470,9 +478,10 @@ def test_who_waits_and_is_misplaced_changes_sides() -> None:
     assert members(after) == halves(24, 49)  # sorted, and everybody is somewhere
     nobody_waits(after)
     assert verdicts == [
-        Verdict(1, 25, "moved", sizes=(24, 1), to=2),
-        Verdict(2, 25, "moved", sizes=(24, 1), to=1),
+        Verdict(1, 25, "moved", sizes=(24, 1), to=2, clear=CLEARLY),
+        Verdict(2, 25, "moved", sizes=(24, 1), to=1, clear=CLEARLY),
     ]
+    assert after.splits == state.splits
     for c in after.clusters:
         assert c.ripe == 24 * 23  # pairs of those who stayed
         assert c.cut is None or len(c.cut) == 25
@@ -487,26 +496,29 @@ def test_a_verdict_says_how_many_went_where(misplaced: tuple[int, ...], words: s
     after, verdicts = look(ASK, divided(), Kinds(but(*misplaced)))
     n = len(misplaced)
     assert members(after) == halves(*misplaced)
-    assert verdicts == [Verdict(1, 25, "moved", sizes=(25 - n, n), to=2)]
+    assert verdicts == [Verdict(1, 25, "moved", sizes=(25 - n, n), to=2, clear=CLEARLY)]
     [row] = ASK.verdicts(replace(after, verdicts=tuple(verdicts)))
     assert (row["divides"], row["to"], row["why"]) == (False, 2, f"the model of cluster 2 {words} there")
+
+
+CONFIRMED = Verdict(1, 25, "confirmed", sizes=(25,), to=2, clear=CLEARLY)
 
 
 def test_who_is_where_it_belongs_stays() -> None:
     state = divided()
     after, verdicts = look(ASK, state, Kinds(but(0, 30)))  # who did not wait is not asked
     assert members(after) == members(state)
-    assert verdicts == []
+    assert verdicts == [CONFIRMED]
     nobody_waits(after)
     for c, was in zip(after.clusters, state.clusters, strict=True):
         assert (c.ripe, c.P is was.P, c.cut is was.cut) == (was.ripe, True, True)
 
 
 def test_no_side_becomes_smaller_than_the_smallest_group() -> None:
-    """One may go if another comes; else nobody does."""
+    """One may go if another comes; else nobody does, and the division stands."""
     guarded = replace(ASK, min_size=25)
     after, verdicts = look(guarded, divided(), Kinds(but(24)))
-    assert (members(after), verdicts) == (halves(), [])
+    assert (members(after), verdicts) == (halves(), [CONFIRMED])
     assert waiting_in(after) == [None, None]
     after, verdicts = look(guarded, divided(), Kinds(but(24, 49)))
     assert members(after) == halves(24, 49)
@@ -524,7 +536,8 @@ def test_where_too_few_answer_they_go_on_waiting_but_not_for_ever(engine: Kinds)
     assert all(c is was for c, was in zip(after.clusters, state.clusters, strict=True))
     assert verdicts == []
     after, verdicts = look(ASK, state, engine, LAST)
-    assert (members(after), verdicts) == (halves(), [])
+    assert (members(after), verdicts) == (halves(), [])  # nothing is undone, and nothing is said to be right
+    assert after.splits == state.splits
     nobody_waits(after)
     assert engine.asked == [WAITING.tolist()] * 2
 
@@ -533,16 +546,6 @@ def test_where_too_few_answer_they_go_on_waiting_but_not_for_ever(engine: Kinds)
 def test_who_does_not_answer_stays(engine: Kinds) -> None:
     after, _ = look(ASK, divided(), engine)
     assert members(after) == halves(49)
-    nobody_waits(after)
-
-
-def test_models_that_serve_everybody_alike_move_nobody() -> None:
-    """However often one asks."""
-    state, engine = divided(), Kinds(but(24, 49))
-    alike = replace(state, clusters=tuple(replace(c, server=Server(torch.zeros(1))) for c in state.clusters))
-    when, after = until_nobody_waits(ASK, alike, engine)
-    assert when == [50, 100, 150, 200]
-    assert members(after) == halves()
     nobody_waits(after)
 
 
@@ -615,21 +618,158 @@ def test_nobody_waits_for_ever() -> None:
     assert waiting_in(last) == [None, None]
 
 
-def test_clients_move_between_the_sides_of_their_own_division() -> None:
-    """Two divisions at once, of 0-24 and of 25-49; one side is younger."""
+AGAIN = np.repeat([0, 1], [13, 12])  # the sides of 25 who are divided again
+TEN = np.concatenate([np.arange(8, 13), np.arange(20, 25)])  # of whom these wait
+
+
+def two_trials() -> FedGWCState:
+    """Of 0-24 and of 25-49, who were divided before; their sides take turns."""
     state = divided(ids())
-    labels, places = np.repeat([0, 1], [13, 12]), np.concatenate([np.arange(8, 13), np.arange(20, 25)])
-    left, right = (in_two(c, labels, first, places) for c, first in zip(state.clusters, (3, 5), strict=True))
-    right = right[0], replace(right[1], born=1)
-    mixed = replace(state, clusters=(left[0], right[0], left[1], right[1]), n_born=7)
-    kind = np.tile(labels, 2)
+    left, right = (in_two(c, AGAIN, first, TEN) for c, first in zip(state.clusters, (3, 5), strict=True))
+    splits = (*state.splits, *(no_more(c, AGAIN) for c in state.clusters))
+    return replace(state, clusters=(left[0], right[0], left[1], right[1]), splits=splits, n_born=7)
+
+
+def test_clients_move_between_the_sides_of_their_own_division() -> None:
+    """One side is younger."""
+    mixed = two_trials()
+    mixed = replace(mixed, clusters=(*mixed.clusters[:3], replace(mixed.clusters[3], born=1)))
+    kind = np.tile(AGAIN, 2)
     kind[[12, 24, 37, 49]] ^= 1
     engine = Kinds(kind)
     after, verdicts = look(replace(ASK, rate=1.0), mixed, engine, 10)
-    assert engine.asked == [places.tolist()]
+    assert engine.asked == [TEN.tolist()]
     assert members(after) == [[*range(12), 24], list(range(25, 38)), list(range(12, 24)), list(range(38, 50))]
     assert [(v.cluster, v.to) for v in verdicts] == [(3, 4), (4, 3)]
     assert [w is None for w in waiting_in(after)] == [True, False, True, False]
+
+
+# Undoing
+
+ONE_KIND = np.zeros(50, np.int64)  # whom a model at 0 serves, wherever they are
+
+
+def test_sides_that_no_model_of_their_own_serves_better_are_put_together_again() -> None:
+    """They are asked four times. The mean of models at 0 and 1 is 0.5."""
+    state, engine = divided(), Kinds(ONE_KIND)
+    when, _ = until_nobody_waits(ASK, state, engine)
+    assert when == [50, 100, 150, 200]
+    after, verdicts = look(ASK, state, engine, LAST)
+    assert members(after) == [list(range(50))]
+    assert after.clusters[0].server.theta.tolist() == [0.5]
+    assert after.splits == ()
+    assert verdicts == [Verdict(0, 50, "rejoined", sizes=(25, 25), clear=0.0)]
+    assert after.n_born == 3  # no number is given twice
+
+
+def test_everybody_may_be_served_worse_by_its_own_side() -> None:
+    """Then it was no group either."""
+    after, [verdict] = look(ASK, divided(), Kinds(1 - SIDE), LAST)
+    assert members(after) == [list(range(50))]
+    assert (verdict.reason, verdict.clear) == ("rejoined", 0)
+
+
+@pytest.mark.parametrize(("size", "mean"), [(15, 0.7), (20, 0.6), (35, 0.3)])
+def test_the_model_is_the_mean_by_members(size: int, mean: float) -> None:
+    """So many are served by 0 and the others by 1; what moves the larger side's model goes on."""
+    side = np.repeat([0, 1], [size, 50 - size])
+    state = divided(ids(0, 1, 2, 47, 48, 49), side)
+    moving = [replace(c.server, velocity=torch.full((1,), float(len(c.members)))) for c in state.clusters]
+    clusters = [replace(c, server=server) for c, server in zip(state.clusters, moving, strict=True)]
+    [whole] = look(ASK, replace(state, clusters=tuple(clusters)), Kinds(ONE_KIND), 400)[0].clusters
+    assert whole.server.theta.dtype == torch.float64
+    assert whole.server.theta.tolist() == pytest.approx([mean])
+    assert whole.server.velocity is not None
+    assert whole.server.velocity.item() == max(size, 50 - size)
+
+
+@pytest.mark.parametrize("by_pairs", [True, False])
+def test_what_is_put_together_is_what_was_divided_and_begins_anew(by_pairs: bool) -> None:
+    """Cluster 4 of 2, born in round 3; all that is left of the rounds since then is the model."""
+    algorithm = replace(ASK, pairs_up_to=50 if by_pairs else 2)
+    [root] = algorithm.init(torch.zeros(1, dtype=torch.float64), 50).clusters
+    was = replace(root, id=4, parent=2, born=3, scores={2: 0.25}, attempts=7)
+    sides = algorithm._children(was, SIDE, {2: 0.75}, 5, 0, WAITING)
+    state = FedGWCState(tuple(sides), (no_more(was, SIDE),), np.zeros(50, np.int64), 7)
+    [whole] = look(algorithm, state, Kinds(ONE_KIND), LAST)[0].clusters
+    assert pack(whole) == pack(replace(was, late=np.full(50, 2), attempts=0, undone=1))
+
+
+@pytest.mark.parametrize(("by", "clear", "stands"), [(0.6, 2.25, True), (0.67, 2.01, True), (0.68, 1.98, False)])
+def test_less_than_two_deviations_are_too_few(by: float, clear: float, stands: bool) -> None:
+    """The sides are 2 apart, and a deviation is by / 0.67."""
+    after, [verdict] = look(ASK, divided(), Rough(but(), by), LAST)
+    assert verdict.reason == ("confirmed" if stands else "rejoined")
+    assert verdict.clear == pytest.approx(clear, abs=0.01)
+    assert members(after) == (halves() if stands else [list(range(50))])
+
+
+def test_nothing_is_undone_before_the_last_question() -> None:
+    state = divided()
+    for number in (FIRST, 2 * FIRST, 3 * FIRST):
+        after, verdicts = look(ASK, state, Kinds(ONE_KIND), number)
+        assert all(c is was for c, was in zip(after.clusters, state.clusters, strict=True))
+        assert (after.splits, verdicts) == (state.splits, [])
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        (Kinds(ONE_KIND), "a model of its own served neither side better (0.0 deviations between the"),
+        (Rough(but(), 0.5), "its clients and those of cluster 2 are served by different models (2.7 deviations between the"),
+    ],
+    ids=["rejoined", "confirmed"],
+)
+def test_a_verdict_says_what_came_of_a_trial(engine: Kinds, words: str) -> None:
+    after, verdicts = look(ASK, divided(), engine, LAST)
+    [row] = ASK.verdicts(replace(after, verdicts=tuple(verdicts)))
+    assert (row["divides"], row["why"]) == (False, f"{words} two)")
+
+
+@pytest.mark.parametrize("where", ["left", "right", "both"])
+def test_of_two_trials_each_has_an_end_of_its_own(where: str) -> None:
+    """Who was divided before stays so: cluster 1 or 2 of 0 is whole again."""
+    kind = np.concatenate([0 * AGAIN if where != "right" else AGAIN, 0 * AGAIN if where != "left" else AGAIN])
+    state = two_trials()
+    after, verdicts = look(replace(ASK, rate=1.0), state, Kinds(kind), 40)
+    left, right, sides = list(range(25)), list(range(25, 50)), members(state)
+    expected = {
+        "left": [(5, 2, sides[1]), (6, 2, sides[3]), (1, 0, left)],
+        "right": [(3, 1, sides[0]), (4, 1, sides[2]), (2, 0, right)],
+        "both": [(1, 0, left), (2, 0, right)],
+    }
+    assert [(c.id, c.parent, c.members.tolist()) for c in after.clusters] == expected[where]
+    told = {"left": ["rejoined", "confirmed"], "right": ["confirmed", "rejoined"], "both": ["rejoined", "rejoined"]}
+    assert [v.reason for v in verdicts] == told[where]
+    assert [s.id for s in after.splits] == {"left": [0, 2], "right": [0, 1], "both": [0]}[where]
+    assert sound(ASK, after)
+
+
+def sound(algorithm: FedGWC, state: FedGWCState) -> bool:
+    """Everybody is in one leaf, everybody else's parent is one that was divided, and all have different numbers."""
+    tree = algorithm.tree(state)
+    inner = {row["id"]: row for row in tree if row["ended"] is not None}
+    assert sorted(k for row in tree if row["ended"] is None for k in row["members"]) == list(range(len(state.sampled)))
+    assert len({row["id"] for row in tree}) == len(tree)
+    assert all(row["id"] < state.n_born for row in tree)
+    for row in tree:
+        assert (row["parent"] in inner) == (row["id"] > 0)
+        assert row["parent"] is None or row["born"] == inner[row["parent"]]["ended"]
+    assert all(sum(row["parent"] == node for row in tree) == 2 for node in inner)
+    return True
+
+
+@given(st.integers(15, 35), st.integers(0, 10**6), st.floats(0, 2), st.sampled_from([FIRST, LAST, 2 * LAST]))
+def test_whoever_is_where_nobody_is_lost(size: int, seed: int, by: float, number: int) -> None:
+    rng = np.random.default_rng(seed)
+    side = rng.permutation(np.repeat([0, 1], [size, 50 - size]))
+    some = np.concatenate([rng.choice(np.flatnonzero(side == y), 3, replace=False) for y in (0, 1)])
+    state = divided(np.sort(some), side)
+    after, verdicts = look(ASK, state, Rough(rng.integers(0, 2, 50), by), number)
+    assert sound(ASK, after)
+    assert {v.reason for v in verdicts} <= {"moved", "confirmed", "rejoined"}
+    assert ("rejoined" in {v.reason for v in verdicts}) == (len(after.clusters) == 1)
+    assert any(waiting_in(after)) == (not verdicts)
 
 
 # Rounds
@@ -776,10 +916,10 @@ def test_where_nobody_was_apart_before_who_is_late_is_where_it_was() -> None:
 
 
 @given(st.integers(3, 9), st.integers(0, 10**6), st.booleans())
-def test_where_nobody_is_late_or_everybody_windows_add_up(K: int, seed: int, by_pairs: bool) -> None:
+def test_where_nobody_is_late_windows_add_up(K: int, seed: int, by_pairs: bool) -> None:
     rng = np.random.default_rng(seed)
     before, views = rng.random(K), [rng.random((K, K) if by_pairs else K) for _ in range(2)]
-    for late in (None, np.zeros(K, np.int64), np.ones(K, np.int64)):
+    for late in (None, np.zeros(K, np.int64)):
         c = line(before.tolist(), late, by_pairs)
         if by_pairs:
             new = sum(perception_distances(v, c.visits) for v in views)
@@ -896,18 +1036,25 @@ ODD = 29  # loses more like the other kind
 FOUND = np.where(np.arange(62) == ODD, 1, KIND)
 
 
-class Heard(Kinds):
-    """Losses that no model changes: 1 of the first kind, 2 of the other, and of some clients of either kind between these."""
+class Levels(Kinds):
+    """Losses that no model changes."""
 
-    def __init__(self) -> None:
-        super().__init__(KIND)
-        self.level = 1.0 + KIND
-        self.level[26:33] = [1.4, 1.4, 1.4, 1.6, 1.6, 1.6, 1.6]
+    def __init__(self, kind: NDArray[Any], level: NDArray[Any]) -> None:
+        super().__init__(kind)
+        self.level = level
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
         told = super().train(clients, models, which, seed)
         noise = 0.02 * np.random.default_rng(seed).standard_normal((len(told), 4))
         return replace(told, losses=torch.from_numpy(self.level[told.clients][:, None] + noise))
+
+
+class Heard(Levels):
+    """1 of the first kind, 2 of the other, and of some clients of either kind between these."""
+
+    def __init__(self) -> None:
+        super().__init__(KIND, 1.0 + KIND)
+        self.level[26:33] = [1.4, 1.4, 1.4, 1.6, 1.6, 1.6, 1.6]
 
 
 class Drifting(Heard):
@@ -934,7 +1081,10 @@ def in_the_middle_wait(state: FedGWCState) -> None:
         assert len(c.waiting) == len(unsure) + 5
 
 
-@pytest.mark.parametrize("settings", [{}, {"pairs_up_to": 2, "visits": 2}], ids=["by pairs", "by client"])
+by_pairs_and_by_client = pytest.mark.parametrize("settings", [{}, {"pairs_up_to": 2}], ids=["by pairs", "by client"])
+
+
+@by_pairs_and_by_client
 def test_a_client_on_the_wrong_side_finds_its_own(settings: dict[str, Any]) -> None:
     """Windows of 20 rounds: the second divides, and for 10 rounds those in the middle wait."""
     algorithm, states = play(95, **settings)
@@ -1004,6 +1154,190 @@ def test_a_federation_grows_while_somebody_waits() -> None:
     assert wider.clusters[0].late.tolist() == [*late.clusters[0].late.tolist(), 0]
 
 
+# Trials from the beginning
+
+FORCED = {"gain": -1000.0, "contrast": -1.0, "agreement": -1.0, "min_size": 15}  # divided wherever 15 are cut off
+
+
+class Later(Levels):
+    """Two kinds, and models that serve everybody alike until somebody has been asked so often."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(KIND, 1.0 + KIND)
+        self.times = times
+
+    def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+        scores = super().evaluate(clients, models, which, split)
+        return scores if len(self.asked) > self.times else replace(scores, loss=np.ones(len(scores.loss)))
+
+
+def told(states: Sequence[FedGWCState], *reasons: str) -> list[tuple[int, int, str]]:
+    """(round, cluster, reason) of all verdicts, or of some."""
+    every = [(t, v.cluster, v.reason) for t, s in enumerate(states, 1) for v in s.verdicts]
+    return [row for row in every if not reasons or row[2] in reasons]
+
+
+def nodes(algorithm: FedGWC, state: FedGWCState) -> list[tuple[int, int | None, int, int | None]]:
+    return [(row["id"], row["parent"], row["born"], row["ended"]) for row in algorithm.tree(state)]
+
+
+TRIALS = "groups", "moved", "confirmed", "rejoined"
+
+
+@by_pairs_and_by_client
+def test_true_groups_are_confirmed(settings: dict[str, Any]) -> None:
+    """Windows of 20 rounds; those who wait are asked after 10."""
+    algorithm, states = play(95, Levels(KIND, 1.0 + KIND), **settings)
+    assert told(states, *TRIALS) == [(40, 0, "groups"), (50, 1, "confirmed")]
+    assert algorithm.clustering(states[-1]).labels.tolist() == KIND[:60].tolist()
+    assert all(sound(algorithm, s) for s in states)
+
+
+@by_pairs_and_by_client
+def test_a_federation_without_groups_that_was_divided_is_put_together_again(settings: dict[str, Any]) -> None:
+    """Asked four times in 40 rounds. Two windows are skipped, the third finds a first cut, and all begins again."""
+    engine = Kinds(np.zeros(60))
+    algorithm, states = play(200, engine, **settings, **FORCED)
+    first = [(20, 0, "first cut"), (40, 0, "groups"), (80, 0, "rejoined")]
+    assert told(states) == [*first, *((120 + t, 0, reason) for t, _, reason in first)]
+    assert len(engine.asked) == 8
+    assert [[c.id for c in states[t - 1].clusters] for t in (39, 40, 79, 80, 159, 160, 199, 200)] == [
+        *([0], [1, 2], [1, 2], [0]),
+        *([0], [3, 4], [3, 4], [0]),
+    ]
+    assert [states[t - 1].n_born for t in (39, 80, 200)] == [1, 3, 5]
+    assert all(sound(algorithm, s) for s in states)
+
+
+@by_pairs_and_by_client
+def test_a_federation_that_was_put_together_too_early_is_divided_again(settings: dict[str, Any]) -> None:
+    """Models do not differ before the fifth question."""
+    algorithm, states = play(175, Later(4), **settings)
+    assert told(states, *TRIALS) == [(40, 0, "groups"), (80, 0, "rejoined"), (160, 0, "groups"), (170, 3, "confirmed")]
+    assert algorithm.clustering(states[-1]).labels.tolist() == KIND[:60].tolist()
+    assert nodes(algorithm, states[-1]) == [(0, None, 0, 160), (3, 0, 160, None), (4, 0, 160, None)]
+
+
+@by_pairs_and_by_client
+def test_a_division_within_a_confirmed_one_is_undone_by_itself(settings: dict[str, Any]) -> None:
+    """Three levels of losses, and two kinds: a model of its own serves nobody of the last 60 better."""
+    engine = Levels(np.repeat([0, 1], [30, 60]), np.repeat([1.0, 5.0, 6.0], 30))
+    algorithm = FedGWC(rate=1.0, min_size=15, **settings)
+    states = [s for _, s in rounds(algorithm, engine, torch.zeros(1, dtype=torch.float64), 90, 105, seed=1)]
+    assert told(states, *TRIALS) == [(40, 0, "groups"), (50, 1, "confirmed"), (60, 2, "groups"), (100, 2, "rejoined")]
+    assert nodes(algorithm, states[-1]) == [(0, None, 0, 40), (1, 0, 40, None), (2, 0, 40, None)]
+    assert members(states[-1]) == [list(range(30)), list(range(30, 90))]
+    [was] = [c for c in states[58].clusters if c.id == 2]
+    [now] = [c for c in states[99].clusters if c.id == 2]
+    assert now.scores == was.scores != {}
+    assert all(sound(algorithm, s) for s in states)
+
+
+def test_what_is_recorded_of_a_division_that_is_undone() -> None:
+    """The division when it is made, nothing when it is undone, and a tree in which it never was."""
+    algorithm, states = play(200, Kinds(np.zeros(60)), **FORCED)
+    assert {t: list(algorithm.events(s)) for t, s in enumerate(states, 1) if algorithm.events(s)} == {40: ["0"], 160: ["0"]}
+    assert [list(algorithm.matrices(states[t - 1])) for t in (79, 80)] == [["end-1", "end-2"], ["end-0"]]
+    [root] = algorithm.tree(states[79])
+    assert root == {"id": 0, "parent": None, "born": 0, "ended": None, "members": list(range(60)), "scores": {}}
+    assert algorithm.clustering(states[79]).labels.tolist() == [0] * 60
+    assert algorithm.sitting_out(states[79]).tolist() == []
+
+
+@by_pairs_and_by_client
+def test_whoever_saves_and_resumes_during_a_trial_or_after_it_changes_nothing(settings: dict[str, Any]) -> None:
+    """Before they are asked, when they have been, when all is undone, and in the windows that are skipped."""
+    algorithm, states = play(172, Kinds(np.zeros(60)), **settings, **FORCED)
+    packed = [pack(s) for s in states]
+    for done in (40, 45, 50, 79, 80, 81, 100, 125, 160, 171):
+        again = unpack(packed[done - 1], FedGWCState)
+        assert pack(again) == packed[done - 1]
+        later = rounds(algorithm, Kinds(np.zeros(60)), torch.empty(0), 0, min(done + 45, 172), seed=1, state=again, done=done)
+        assert all(pack(s) == packed[t - 1] for t, s in later), done
+
+
+@by_pairs_and_by_client
+def test_a_window_in_which_everybody_is_late_is_skipped(settings: dict[str, Any]) -> None:
+    """Two are: nothing is told of them, and nothing of them is known later."""
+    _, states = play(140, Kinds(np.zeros(60)), **settings, **FORCED)
+    for t, late in ((80, 2), (99, 2), (100, 1), (119, 1), (120, None), (139, None)):
+        [c] = states[t - 1].clusters
+        assert (None if c.late is None else set(c.late.tolist())) == (None if late is None else {late})
+        assert (c.distances, c.paths, c.cut, c.attempts) == (None, None, None, 0)
+    [c] = states[139].clusters
+    assert c.cut is not None
+    assert c.distances is not None or c.paths is not None
+
+
+@by_pairs_and_by_client
+def test_who_joined_during_a_trial_is_in_the_cluster_that_is_put_together(settings: dict[str, Any]) -> None:
+    engine = Kinds(np.zeros(62))
+    algorithm, states = play(45, engine, **settings, **FORCED)
+    wider = grow(states[-1], ids(0, 1))
+    found = [s for _, s in rounds(algorithm, engine, torch.empty(0), 0, 80, seed=1, state=wider, done=45)]
+    assert all(sound(algorithm, s) for s in found[-1:])
+    [whole] = found[-1].clusters
+    assert (whole.id, whole.members.tolist()) == (0, list(range(62)))
+    assert whole.late is not None
+    assert whole.late.tolist() == [2] * 62
+    assert [v.sizes for v in found[-1].verdicts] == [tuple(len(c.members) for c in wider.clusters)]
+
+
+@by_pairs_and_by_client
+def test_newcomers_are_not_compared_with_each_other_where_all_others_are_late(settings: dict[str, Any]) -> None:
+    """20 who differ, but are no groups. Until the others have caught up, those would all stand in one place."""
+    algorithm = FedGWC(rate=1.0, **settings)
+    engine = Levels(np.zeros(60), 1 + 0.3 * np.random.default_rng(0).standard_normal(60))
+    state = algorithm.init(torch.zeros(1, dtype=torch.float64), 40)
+    state = grow(replace(state, clusters=(replace(state.clusters[0], late=np.full(40, 2)),)), np.zeros(20, np.int64))
+    states = [s for _, s in rounds(algorithm, engine, torch.empty(0), 0, 60, state=state)]
+    assert told(states) == [(60, 0, "first cut")]
+    assert states[19].clusters[0].late is not None
+    assert states[19].clusters[0].late.tolist() == [1] * 40 + [0] * 20
+
+
+# What is asked for where nobody can try
+
+
+def wanted(engine: Kinds, n_clients: int = 60, **settings: Any) -> tuple[str, float | None]:
+    """The verdict on the second window, and the gain that was asked for; it is 70 of 60 clients."""
+    algorithm = FedGWC(**{"rate": 1.0, "n_max": 2, "min_size": 8} | settings)
+    *_, (_, last) = rounds(algorithm, engine, torch.zeros(1, dtype=torch.float64), n_clients, 40, seed=1)
+    [verdict] = last.verdicts
+    [row] = algorithm.verdicts(last)
+    assert f"{verdict.wanted:g} is asked for" in row["why"]
+    return verdict.reason, verdict.wanted
+
+
+@by_pairs_and_by_client
+@pytest.mark.parametrize(("gain", "alone"), [(-5, "groups"), (50, "groups"), (65, "no groups")])
+def test_more_gain_is_asked_for_without_a_second_look(gain: float, alone: str, settings: dict[str, Any]) -> None:
+    assert wanted(Heard(), gain=gain, **settings) == ("groups", gain)
+    assert wanted(Heard(), gain=gain, second_look=False, **settings) == (alone, gain + 12)
+    assert wanted(Heard(), gain=gain, doubt=1, second_look=False, **settings) == ("groups", gain + 1)
+
+
+def test_more_gain_is_asked_for_where_too_few_are_on_a_side() -> None:
+    """14, of whom not three may wait."""
+    for few in (14, 15):
+        kind = np.repeat([0, 1], [few, 46])
+        assert wanted(Levels(kind, 1.0 + kind), few + 46) == ("groups", 16 if few == 14 else 4)
+
+
+def test_more_gain_is_asked_for_where_losses_are_private() -> None:
+    """Though enough are on either side, 40 and 20."""
+    for engine, gain in ((Private(), 16), (Heard(), 4)):
+        engine.level = 1.0 + (np.arange(62) >= 40)
+        assert wanted(engine) == ("groups", gain)
+
+
+def test_clients_that_drift_are_divided_whatever_the_gain() -> None:
+    """Nobody tries that."""
+    _, states = play(40, Drifting(), gain=1e6)
+    assert told(states)[-1] == (40, 0, "drift")
+    assert not any(waiting_in(states[-1]))
+
+
 # Recordings
 
 
@@ -1027,7 +1361,7 @@ def test_a_replay_asks_nobody() -> None:
 
     def seen(second_look: bool) -> list[bytes]:
         states: list[bytes] = []
-        algorithm, _ = play(0, second_look=second_look)
+        algorithm, _ = play(0, second_look=second_look, doubt=0)
         last = replay(trace, algorithm, watch=lambda _, s: states.append(pack(s)))
         assert members(last) == [list(range(29)), list(range(29, 60))]
         return states

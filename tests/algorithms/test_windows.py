@@ -164,9 +164,9 @@ def test_windows_that_disagree_do_not_split():
 
 
 def test_a_harder_and_an_easier_half_need_the_sides():
-    """Two groups of one size lie equally far from the mean: the rewards are the same."""
+    """Two groups of one size lie equally far from the mean: the rewards are the same. Nobody can be asked for more."""
     half = lambda t: 1 + np.repeat([0.0, 1.0], 15)  # noqa: E731
-    algorithm, states = play(Spoken(half), 80)
+    algorithm, states = play(Spoken(half), 80, second_look=False)
     assert algorithm.clustering(states[-1]).labels.tolist() == [0] * 15 + [1] * 15
     algorithm, blind = play(Spoken(half), 80, sides=False)
     assert abs(adjusted_rand_index(half(0), algorithm.clustering(blind[-1]).labels)) < 0.2
@@ -351,7 +351,7 @@ def test_a_verdict_by_hand():
     same = replace(heard, cut=1 - cut.labels)
     for asked, reason in ((11, "groups"), (12, "groups"), (13, "no groups")):
         v = judged(same, cut, 0.9, asked, False)
-        assert (v.reason, v.agreement, v.drift, v.contrast, v.gain) == (reason, 1.0, 1.0, 2.0, 12.0)
+        assert (v.reason, v.agreement, v.drift, v.contrast, v.gain, v.wanted) == (reason, 1.0, 1.0, 2.0, 12.0, asked)
     assert judged(replace(same, apart=1), cut, 0.9, 10, False).reason == "contrast"
     assert judged(same, replace(cut, gain=-np.inf), 0.9, 10, False).reason == "no cut"
     assert judged(replace(same, apart=1, adrift=2), replace(cut, gain=-np.inf), 0.9, 10, False).reason == "drift"
@@ -361,15 +361,16 @@ def test_a_verdict_by_hand():
         assert (v.reason, v.foretold, v.by_echoes) == (reason, told / 2, True)
         assert judged(replace(alike, adrift=2), cut, 0.9, 10, True).reason == "drift"
         assert judged(alike, cut, 0.9, 13, True).reason == "no groups"
-    assert in_words(v, 0.9, 1, 2, 10).startswith(
+    assert in_words(v, 0.9, 1, 2).startswith(
         "groups may be chance: the cut before told who would help whom 2.5 deviations better than chance, and 3 are asked for"
     )
+    v = judged(same, cut, 0.9, -np.inf, False)
+    assert (v.reason, v.wanted) == ("groups", None)
+    assert in_words(v, 0.9, 1, 2).startswith("there are groups of clients that differ (gain 12.00; contrast")
     unheard = replace(cluster, cut=cut.labels)  # private losses without sums
     v = judged(unheard, cut, 0.9, 10, False)
     assert (v.reason, v.drift, v.contrast) == ("groups", None, None)
-    assert in_words(v, 0.9, 1, 2, 10) == (
-        "there are groups of clients that differ (gain 12.00, 10 is asked for; contrast unknown)"
-    )
+    assert in_words(v, 0.9, 1, 2) == "there are groups of clients that differ (gain 12.00, 10 is asked for; contrast unknown)"
 
 
 def test_a_state_with_verdicts_is_saved_and_read():
@@ -470,4 +471,4 @@ def test_every_reason_has_words_and_a_name():
     known = set(get_args(get_type_hints(Verdict)["reason"]))
     assert set(REASONS) == known
     for reason in known:
-        assert in_words(Verdict(0, 6, reason, sizes=(4, 2), rounds=4), 0.9, 1.0, 2.0, 10.0)
+        assert in_words(Verdict(0, 6, reason, sizes=(4, 2), rounds=4), 0.9, 1.0, 2.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,13 @@ import pytest
 import torch
 from flwr.app import Context, Message, RecordDict
 
+from fedgwc.algorithms.fedgwc_state import Verdict
 from fedgwc.core import Rng
 from fedgwc.errors import InputError
 from fedgwc.flower import Options, client_app, server_app
 from fedgwc.flower.growing import grow
+from fedgwc.flower.journal import Journal
+from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.record import RunFolder
 from fedgwc.runner import run
@@ -193,3 +197,33 @@ def test_a_node_with_other_data_is_refused_and_the_others_go_on(small, tmp_path,
     grid.spoil[104] = lie
     serve(job, grid, tmp_path / "r2", Options(min_clients=16, **QUICK))
     assert "node 104 is refused" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (Verdict(0, 12, "groups", sizes=(6, 6)), "cluster 0 of 12 clients is divided: there are groups"),
+        (Verdict(0, 12, "no groups", sizes=(6, 6)), "cluster 0 of 12 clients stays whole: no groups describe"),
+        (Verdict(1, 6, "moved", sizes=(5, 1), to=2), "cluster 1 of 6 clients loses some: the model of cluster 2 serves 1 of"),
+        (
+            Verdict(1, 6, "confirmed", sizes=(6,), to=2, clear=9.0),
+            "cluster 1 of 6 clients keeps its own model: its clients and those of cluster 2 are served by different models",
+        ),
+        (
+            Verdict(0, 12, "rejoined", sizes=(6, 6), clear=0.5),
+            "cluster 0 of 12 clients is whole again: a model of its own served neither side better (0.5 deviations between",
+        ),
+    ],
+    ids=lambda v: v.reason if isinstance(v, Verdict) else "",
+)
+def test_the_log_says_what_becomes_of_a_cluster(verdict: Verdict, said: str, blob_job, world, tmp_path, caplog) -> None:
+    caplog.set_level("INFO", "fedgwc")
+    job = blob_job(steps=1, when="windows")
+    here, folder = world(job), RunFolder(tmp_path / "run")
+    steps, federation = Rounds(job.algorithm, here.engine, here.attendance, 0), job.federation()
+    state = steps.step(job.algorithm.init(job.initial(federation, job.simulator(federation)), 12), 1)
+    folder.create({})
+    Journal(folder, job.algorithm).record(1, None, replace(state, verdicts=(verdict,)), steps, 0.0)
+    folder.close()
+    assert said in caplog.text
+    assert [(row["round"], row["reason"]) for row in folder.verdicts()] == [(1, verdict.reason)]

@@ -23,7 +23,7 @@ from fedgwc.report.convergence import mse_by_cluster, trace_of
 from fedgwc.report.figures import classes, compare, heatmap
 from fedgwc.report.figures.labels import beside, spread
 from fedgwc.report.load import load
-from fedgwc.report.matrices import at_end, fedgwc_of, whole
+from fedgwc.report.matrices import at_end, at_splits, fedgwc_of, whole
 from fedgwc.report.methods import Method, differing, methods_of
 from fedgwc.report.page import html
 from fedgwc.report.theme import LIGHT, canvas, looks
@@ -155,6 +155,63 @@ def test_it_says_who_moved_to_the_other_side_of_a_division(finished, tmp_path) -
         "moved: served better on the other side",
     ]
     assert [p.alt for p in section.pictures] == [p.alt for p in windows.pictures]
+
+
+@pytest.mark.parametrize(
+    ("reason", "cut", "lead", "cell"),
+    [
+        ("confirmed", [12], "Confirmed later: 1 division.", "confirmed: each side has the model that serves it"),
+        ("rejoined", [9, 3], "Undone later: 1 division.", "undone: no side was served better by its own model"),
+    ],
+)
+def test_it_says_what_came_of_a_trial(reason, cut, lead, cell, finished, tmp_path, monkeypatch) -> None:
+    folder = shutil.copytree(finished("fedgwc", rounds=65, algorithm=WINDOWS), tmp_path / "run")
+    rows = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
+    windows = why(folder)
+    told = {"round": 50, "cluster": 7, "clients": 12, "reason": reason, "sizes": cut, "clear": 2.5, "why": "so"}
+    (folder / "verdicts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [told, *rows]))
+    section = why(folder)
+    assert lead in section.lead
+    assert section.lead.startswith(f"{len(rows)} windows of rounds came to an end.")
+    row = [c.text for c in section.tables[0].rows[0]]
+    assert row == ["50", "7", " + ".join(map(str, cut)), cell, *["–"] * 8, "2.5"]
+    assert len(row) == len(section.tables[0].head)
+    assert [p.alt for p in section.pictures] == [p.alt for p in windows.pictures]
+    monkeypatch.setattr("fedgwc.report.verdicts.MOST_ROWS", 1 + sum(row["divides"] for row in rows))
+    assert cell in [row[3].text for row in why(folder).tables[0].rows]  # whatever else is left out
+
+
+def test_it_says_what_is_asked_for_where_nobody_can_try(finished, tmp_path) -> None:
+    folder = shutil.copytree(finished("fedgwc", rounds=65, algorithm=WINDOWS), tmp_path / "run")
+    assert "(gain 4 or more, and 12 more where nobody could try the division and for each that was undone)" in why(folder).lead
+    assert "differently by fewer than 2 deviations (clear). " in why(folder).lead
+    config = json.loads((folder / "config.json").read_text())
+    del config["experiment"]["algorithm"]["doubt"]  # as an earlier version left it
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "(gain 4 or more), and" in why(folder).lead
+    assert "(clear)" not in why(folder).lead
+
+
+@pytest.mark.parametrize("gain", [-1e12, float("-inf")])
+def test_whatever_gain_was_asked_for_is_read(gain: float, finished) -> None:
+    folder = finished("fedgwc", rounds=41, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "gain": gain})
+    assert load(folder).splits
+    assert f"(gain {gain:g} or more, and 12 more" in why(folder).lead
+
+
+def test_a_division_that_was_undone_is_only_told_of(finished) -> None:
+    """40 clients of one kind, divided in round 40 whatever they say; in round 80 that has served nobody."""
+    forced = {"when": "windows", "rate": 1.0, "min_size": 15, "contrast": -1.0, "agreement": -1.0, "gain": -1e9, "drift": 1e9}
+    folder = finished("fedgwc", rounds=85, data={"groups": [{"clients": 40}]}, algorithm=forced, evaluate={"every": 20})
+    run, page = load(folder), build([folder])
+    assert [(j.round, j.verdict.reason) for j in run.verdicts] == [(20, "first cut"), (40, "groups"), (80, "rejoined")]
+    assert [m.round for m in run.matrices] == [40, None]
+    assert (run.splits, run.leaves, at_splits(run)) == ([], [0], [])
+    names = [p.name for p in page.pictures]
+    assert len(names) == len(set(names))
+    assert not {"P-0", "W-0"} & set(names)
+    lead = why(folder).lead
+    assert "Undone later: 1 division. At the last, in round 80, a model of its own served neither side better (" in lead
 
 
 def test_it_says_that_the_first_window_is_not_over(finished) -> None:

@@ -31,8 +31,8 @@ from fedgwc.algorithms.fedgwc_state import (
 )
 from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.proposals import proposed
-from fedgwc.algorithms.second_look import NOBODY, looked_again, who_waits
-from fedgwc.algorithms.verdicts import Attempt, in_words, judged
+from fedgwc.algorithms.second_look import looked_again, who_waits
+from fedgwc.algorithms.verdicts import NO_ONE_WAITS, NOBODY, Attempt, Waiting, in_words, judged
 from fedgwc.algorithms.windows import among, one_less, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
 from fedgwc.cuts import Cut
@@ -67,13 +67,14 @@ class FedGWC:
     start: Literal["zero", "1/K^2"] = "zero"  # entries of a fresh P
     # When to try a split
     when: Literal["windows", "visits", "mse"] = "windows"
-    visits: int = 3  # rounds until half of the pairs met so often, and half settled; "visits": then 2, 4, 8, ... times that
+    visits: int = 2  # rounds until half of the pairs met so often, and half settled; "visits": then 2, 4, 8, ... times that
     agreement: float = 0.94  # adjusted Rand index between the cuts at the ends of two windows
     directions: int = 6  # leading axes of the clients' cloud in whose span, or that of the first few, it is cut in two
     contrast: float = 1.0  # how much more clients must differ than a client's own batches
-    gain: float = 15.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
+    gain: float = 4.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
+    doubt: float = 12.0  # so much more where nobody can try a division, and for each one that was tried and undone
     drift: float = 1.0  # enough without all these: how much higher losses are at the first local step than at the second
-    second_look: bool = True  # after a cut between groups some wait, then say which of the two models serves them; needs sides
+    second_look: bool = True  # after a cut between groups some wait, and say later which of the two models serves them
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
     eps: float = 1e-5  # when the mse of P is below
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
@@ -101,11 +102,11 @@ class FedGWC:
                 f"when=windows compares plain means over windows: it needs step 1/n, start zero and after_split reset, "
                 f"got {self.step}, {self.start} and {self.after_split}"
             )
-        numbers = self.contrast >= -1 and self.drift > 0 and self.agreement <= 1 and not math.isnan(self.gain)
+        numbers = self.contrast >= -1 and self.drift > 0 and self.agreement <= 1 and self.doubt >= 0 and not math.isnan(self.gain)
         if not numbers or self.directions < 1:
             raise InputError(
-                f"contrast must be >= -1, drift positive, agreement at most 1, directions >= 1 and gain a number, "
-                f"got {self.contrast}, {self.drift}, {self.agreement}, {self.directions} and {self.gain}"
+                f"contrast must be >= -1, drift positive, agreement at most 1, directions >= 1, doubt >= 0 and gain a number, "
+                f"got {self.contrast}, {self.drift}, {self.agreement}, {self.directions}, {self.doubt} and {self.gain}"
             )
         if self.n_max < 2 or self.min_size < 1 or not 1 <= self.visits < MOST_VISITS or self.loss_samples < 0:
             raise InputError(
@@ -115,7 +116,7 @@ class FedGWC:
 
     def init(self, model: Tensor, n_clients: int) -> FedGWCState:
         self.notes(n_clients)
-        root = self._cluster(0, None, 0, np.arange(n_clients), Server(model), {}, n_clients <= self.pairs_up_to)
+        root = self.new_cluster(0, None, 0, np.arange(n_clients), Server(model), {}, n_clients <= self.pairs_up_to)
         return FedGWCState((root,), (), np.zeros(n_clients, np.int64))
 
     def notes(self, n_clients: int) -> list[str]:
@@ -150,7 +151,8 @@ class FedGWC:
         leaves: list[Cluster] = []
         splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None, echo=None) for s in state.splits]
         n_born = state.n_born
-        clusters, verdicts = looked_again(self, learnt(self, state.clusters, updates, own, rng), engine, len(sampled), rng.round)
+        clusters = learnt(self, state.clusters, updates, own, rng)
+        clusters, splits, verdicts = looked_again(self, clusters, splits, engine, len(sampled), rng.round)
         for cluster in clusters:
             tried = self.attempt(cluster, len(sampled), rng.seed)
             verdicts += [] if tried.verdict is None else [tried.verdict]
@@ -162,7 +164,7 @@ class FedGWC:
             n_born += len(children)
             leaves += children
             splits.append(
-                Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.P, c.distances, c.paths, c.echo)
+                Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.undone, c.P, c.distances, c.paths, c.echo)
             )
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born, tuple(verdicts))
 
@@ -216,15 +218,20 @@ class FedGWC:
 
     def _end_of_window(self, cluster: Cluster) -> Attempt:
         """Divide if clients drift, or where there are groups that the window before has shown too."""
+        unplaced = cluster.distances is None and cluster.paths is None  # all who are late would stand in one place
+        if cluster.late is not None and (cluster.late.all() or unplaced):
+            return Attempt(self._next_window(cluster))  # there is nobody to compare
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
         known = with_window(cluster, views)
         cut, by_echoes = proposed(self, known)
-        verdict = judged(cluster, cut, self.agreement, self.gain, by_echoes)
+        # Whose losses are private does not tell how much better a model serves it.
+        waiting = who_waits(cut) if cut is not None and self.second_look and told else NO_ONE_WAITS
+        wanted = self.gain + self.doubt * (cluster.undone + (not len(waiting.clients)))
+        verdict = judged(cluster, cut, self.agreement, wanted, by_echoes)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
         if cut is not None and verdict.divides:
-            # Drift knows no right side, and who tells only rewards does not tell how much better a model serves it.
-            waiting = who_waits(cut) if self.second_look and verdict.reason == "groups" and told else NOBODY
+            waiting = waiting if verdict.reason == "groups" else NO_ONE_WAITS  # drift knows no right side
             return Attempt(tried, cut.labels, {2: cut.score}, verdict, waiting)
         if verdict.agreement is None or verdict.agreement < self.agreement:
             tried = replace(tried, told=0.0, told2=0.0)  # another cut has foretold nothing yet
@@ -254,9 +261,10 @@ class FedGWC:
 
     def _next_window(self, cluster: Cluster) -> Cluster:
         c = cluster
-        fresh = self._cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
+        fresh = self.new_cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
         fresh = replace(fresh, distances=c.distances, paths=c.paths, echo=c.echo, level=c.level, before=c.before, cut=c.cut)
-        return replace(fresh, attempts=c.attempts, mse=c.mse, told=c.told, told2=c.told2, late=one_less(c.late))
+        fresh = replace(fresh, attempts=c.attempts, undone=c.undone, mse=c.mse, told=c.told, told2=c.told2)
+        return replace(fresh, late=one_less(c.late))
 
     def is_divisible(self, K: int) -> bool:
         """Fewer clients could not be split, whatever is known of them."""
@@ -272,12 +280,12 @@ class FedGWC:
         return cluster.calm >= (1 if self.patience == "none" else max(1, K // cohort))
 
     def _children(
-        self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int, waiting: Ids = NOBODY
+        self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int, waiting: Waiting = NO_ONE_WAITS
     ) -> list[Cluster]:
         children = []
         for y in range(int(labels.max()) + 1):
             at = np.flatnonzero(labels == y)
-            child = self._cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
+            child = self.new_cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
             if known := among(cluster, at):
                 child = replace(child, **known)
                 if self.is_divisible(len(at)):
@@ -291,12 +299,13 @@ class FedGWC:
                 child = replace(
                     child, P=cluster.P[pairs], visits=visits, ripe=ripe, gamma=cluster.gamma[at], gamma2=cluster.gamma2[at]
                 )
-            if len(waiting):
-                child = replace(child, waiting=cluster.members[np.intersect1d(at, waiting)])
+            if len(waiting.clients):
+                sit_out, witnesses = (cluster.members[np.intersect1d(at, some)] for some in waiting)
+                child = replace(child, waiting=sit_out, witnesses=witnesses)
             children.append(child)
         return children
 
-    def _cluster(
+    def new_cluster(
         self, id: int, parent: int | None, born: int, members: Ids, server: Server, scores: dict[int, float], by_pairs: bool
     ) -> Cluster:
         K = len(members)
@@ -327,7 +336,7 @@ class FedGWC:
 
     def verdicts(self, state: FedGWCState) -> list[dict[str, Any]]:
         """Of the windows that ended with the last round: what was seen, whether it divides, and why in words."""
-        asked = self.agreement, self.drift, self.contrast, self.gain
+        asked = self.agreement, self.drift, self.contrast
         return [{**plain(v), "divides": v.divides, "why": in_words(v, *asked)} for v in state.verdicts]
 
     def events(self, state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:

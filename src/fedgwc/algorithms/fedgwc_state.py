@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from fedgwc.aggregate import Server
 from fedgwc.core import Floats, Ids
 
-Reason = Literal["drift", "groups", "no cut", "first cut", "agreement", "contrast", "no groups", "chance", "moved"]
+Reason = Literal[
+    "drift", "groups", "no cut", "first cut", "agreement", "contrast", "no groups", "chance", "moved", "confirmed", "rejoined"
+]
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,10 @@ class Cluster:
     level: Floats | None = None  # [K] logarithm of the first loss that is usual for a client; NaN: not known yet
     before: Ids | None = None  # the places among the members of who trained in the last round; None: nobody, or not this model
     cut: Ids | None = None  # [K] where the last of these would have divided the cluster
+    undone: int = 0  # divisions of it that were tried, and served nobody
     paths: Floats | None = None  # [K, m], by client in place of distances: their means, window by window and view by view
     waiting: Ids | None = None  # clients who do not train before they have said which side of the cut that made it serves them
+    witnesses: Ids | None = None  # those of them who show what is usual on their side
     late: Ids | None = None  # [K] windows, this one too, in which a member that has waited catches up, and is not compared
 
     @property
@@ -97,6 +101,7 @@ class Split:
     members: Ids  # [K]
     labels: Ids  # [K] which child each went to
     scores: dict[int, float]  # that made this cluster
+    undone: int = 0  # divisions of it before
     P: Floats | None = None  # [K, K] at the split; kept, with the next, for the one round in which they are news
     distances: Floats | None = None  # [K, K]
     paths: Floats | None = None  # [K, m]
@@ -107,7 +112,8 @@ class Split:
 class Verdict:
     """What spoke for and against dividing a cluster when a window ended, and what decided. None: not known, or not asked.
 
-    Or, with reason "moved", that clients have changed to the other side of an earlier division.
+    Or what came of a division that was on trial: clients have "moved" to the other side, none had to and it was "confirmed",
+    or both sides have "rejoined".
     """
 
     cluster: int
@@ -116,6 +122,7 @@ class Verdict:
     sizes: tuple[int, ...] = ()  # of the two sides of the cut; of those who stayed and those who moved
     score: float | None = None  # Davies-Bouldin of the cut
     gain: float | None = None  # how much better groups describe clients than one does
+    wanted: float | None = None  # the gain that was asked for; None where any would do, too
     agreement: float | None = None  # adjusted Rand index with the cut of the window before
     rounds: int = 0  # of the window that told drift and contrast
     drift: float | None = None  # over all of them
@@ -124,7 +131,8 @@ class Verdict:
     apart: int = 0  # rounds with as much contrast as is asked for
     by_echoes: bool = False  # whether only who helps whom was looked at
     foretold: float | None = None  # deviations by which the last cut told better than chance who would help whom
-    to: int | None = None  # the cluster to which they moved
+    to: int | None = None  # the cluster to which they moved, or the other side
+    clear: float | None = None  # deviations by which the models of two sides serve their clients differently
 
     @property
     def divides(self) -> bool:

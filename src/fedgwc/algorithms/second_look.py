@@ -1,26 +1,29 @@
-"""After groups were divided: clients near the cut wait until the two sides have parted, and then say whose model serves them.
+"""After groups were divided, the division is on trial: some clients wait until the two sides have parted, and then say whose
+model serves them.
 
-A cut is made of what losses tell while everybody shares one model, and has a few clients on the wrong side, nearly always some
-of those nearest to it. Once the two models differ, a client's losses under both tell where it belongs, provided that it has
-trained neither of them meanwhile: whoever trains a model makes it its own. So those few sit out for a while, and with them a
-few typical clients of either side, so that most of those who wait show what is usual there. Until they have caught up, nobody
-is compared with them.
+A cut is made of what losses tell while everybody shares one model. It may have a few clients on the wrong side, nearly always
+some of those nearest to it, and there may be no groups at all. Once the two models differ, a client's losses under both tell
+where it belongs, provided that it has trained neither of them meanwhile: whoever trains a model makes it its own. So those few
+sit out for a while, and with them a few typical clients of either side, so that most of those who wait show what is usual
+there. Who is misplaced changes sides. If neither side is served better by its own model, the two are put together again. Until
+those who waited have caught up, nobody is compared with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgwc.algorithms.fedgwc_state import Cluster, Verdict
+from fedgwc.algorithms.fedgwc_state import Cluster, Split, Verdict
 from fedgwc.algorithms.learning import how_many
 from fedgwc.algorithms.membership import with_members
 from fedgwc.algorithms.proposals import proposed
+from fedgwc.algorithms.verdicts import NO_ONE_WAITS, NOBODY, Waiting
 from fedgwc.core import Engine, Floats, Ids, TooFewReplies, losses_under, stacked
 from fedgwc.cuts import Cut
 
@@ -29,29 +32,29 @@ if TYPE_CHECKING:
 
 NEAR = 0.2  # of the clients on either side of a cut, at most: who wait, because they may belong to the other one
 HALFWAY = 0.5  # from where the two sides meet to a side's median client; beyond that nobody is unsure
-WITNESSES = 5  # clients around that one who wait too, a fifth of their side at most ...
+WITNESSES = 7  # clients around that one who wait too, a fifth of their side at most ...
 TOO_FEW = 3  # ... and of fewer nobody could tell what is usual
 EVERY = 10  # times that the others have trained, those who wait are asked ...
 CLEAR = 5.0  # ... until it shows so clearly who is served by which model: deviations between the two sides ...
 LONGEST = 40  # ... or the others have trained so many times
+FAINT = 2.0  # below that they are put together again
 SELDOM = 0.1  # of those who wait are taken to be misplaced
 LATE = 2  # windows in which they catch up: the one in which they waited, and another
-NOBODY: Ids = np.array([], np.int64)
 
 
-def who_waits(cut: Cut) -> Ids:
-    """By their places: clients near the other side of a cut, and witnesses; nobody where there are none of either."""
+def who_waits(cut: Cut) -> Waiting:
+    """Clients near the other side of a cut, and witnesses; nobody where these would be too few."""
     sides = [np.flatnonzero(cut.labels == y) for y in (0, 1)]
     most = [int(NEAR * len(side)) for side in sides]
     if min(most) < TOO_FEW:
-        return NOBODY
+        return NO_ONE_WAITS
     medians = [np.median(cut.on_line[side]) for side in sides]
     away = abs(cut.on_line - np.mean(medians)) / max(float(medians[1] - medians[0]) / 2, 1e-12)  # 0: where they meet, 1: median
     away[(cut.on_line > np.mean(medians)) != (cut.labels == 1)] = 0.0  # beyond it already
     unsure = [_least(away, side[away[side] < HALFWAY], n) for side, n in zip(sides, most, strict=True)]
     others = [np.setdiff1d(side, some) for side, some in zip(sides, unsure, strict=True)]
     witnesses = [_least(np.abs(away - 1), some, min(n, WITNESSES)) for some, n in zip(others, most, strict=True)]
-    return np.sort(np.concatenate([*unsure, *witnesses])) if any(map(len, unsure)) else NOBODY
+    return Waiting(np.sort(np.concatenate([*unsure, *witnesses])), np.sort(np.concatenate(witnesses)))
 
 
 def _least(of: NDArray[Any], some: Ids, n: int) -> Ids:
@@ -59,83 +62,128 @@ def _least(of: NDArray[Any], some: Ids, n: int) -> Ids:
 
 
 def looked_again(
-    a: FedGWC, clusters: Sequence[Cluster], engine: Engine, n_clients: int, number: int
-) -> tuple[list[Cluster], list[Verdict]]:
-    """Clusters after round `number`, with clients that have waited long enough where they are served best."""
-    after, verdicts = list(clusters), []
-    on_trial = [i for i, c in enumerate(clusters) if c.waiting is not None]
-    for i, j in combinations(on_trial, 2):
-        sides = clusters[i], clusters[j]
-        if sides[0].parent != sides[1].parent:
+    a: FedGWC, clusters: Sequence[Cluster], splits: Sequence[Split], engine: Engine, n_clients: int, number: int
+) -> tuple[list[Cluster], list[Split], list[Verdict]]:
+    """Clusters and splits after round `number`: who waited long enough is where it is served best, or nothing was divided."""
+    after: dict[int, Cluster] = {c.id: c for c in clusters}
+    inner: dict[int, Split] = {s.id: s for s in splits}
+    verdicts: list[Verdict] = []
+    for sides in combinations([c for c in clusters if c.waiting is not None], 2):
+        if sides[0].parent is None or sides[0].parent != sides[1].parent:
             continue
         trained, by_then = (min(_trained(a, c, n_clients, n) for c in sides) for n in (number - 1, number))
         if by_then < LONGEST and by_then // EVERY == trained // EVERY:
             continue
         members, told, clear = _regrouped(a, sides, engine)
-        if clear < CLEAR and by_then < LONGEST:
+        if (clear is None or clear < CLEAR) and by_then < LONGEST:
             continue
-        after[i], after[j] = (_joined(a, c, m, _waiting(sides)) for c, m in zip(sides, members, strict=True))
+        if clear is not None and clear < FAINT:
+            whole = _rejoined(a, sides, inner.pop(sides[0].parent))
+            del after[sides[0].id], after[sides[1].id]
+            after[whole.id] = whole
+            sizes = tuple(len(c.members) for c in sides)
+            verdicts.append(Verdict(whole.id, len(whole.members), "rejoined", sizes=sizes, clear=clear))
+            continue
+        for c, m in zip(sides, members, strict=True):
+            after[c.id] = _joined(a, c, m, _all("waiting", sides))
         verdicts += told
-    return after, verdicts
+    return list(after.values()), list(inner.values()), verdicts
+
+
+def _rejoined(a: FedGWC, sides: tuple[Cluster, Cluster], before: Split) -> Cluster:
+    """The cluster that was divided, with the mean of the two models. What it knew has led astray, and it begins anew."""
+    members = np.sort(np.concatenate([c.members for c in sides]))
+    share = [len(c.members) / len(members) for c in sides]
+    larger = sides[0] if share[0] >= share[1] else sides[1]
+    server = replace(larger.server, theta=share[0] * sides[0].server.theta + share[1] * sides[1].server.theta)
+    c = a.new_cluster(before.id, before.parent, before.born, members, server, before.scores, sides[0].by_pairs)
+    return replace(c, undone=before.undone + 1, late=np.full(len(members), LATE))
 
 
 def _trained(a: FedGWC, c: Cluster, n_clients: int, number: int) -> float:
     """How often by round `number`: by rounds, not by who has answered. Whatever happens, nobody waits for ever."""
-    there = len(c.members) - len(_waiting([c]))
+    there = len(c.members) - len(_all("waiting", [c]))
     return (number - c.born) * a.cohort_of(there, n_clients) / there
 
 
-def _waiting(sides: Sequence[Cluster]) -> Ids:
-    return np.concatenate([NOBODY if c.waiting is None else c.waiting for c in sides])
+def _all(which: Literal["waiting", "witnesses"], sides: Sequence[Cluster]) -> Ids:
+    return np.concatenate([NOBODY, *(some for c in sides if (some := getattr(c, which)) is not None)])
 
 
-def _regrouped(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict], float]:
+def _regrouped(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict], float | None]:
     """(the members of both sides if everybody who waited goes where it is served better, what to tell of it, how clear it is)."""
-    asked, stay = _waiting(sides), [c.members for c in sides]
+    asked, stay = _all("waiting", sides), [c.members for c in sides]
     try:
         clients, losses = losses_under(stacked([c.server.theta for c in sides]), asked, engine)
     except TooFewReplies:
-        return stay, [], 0.0
+        return stay, [], None
     known = np.isin(clients, asked) & np.isfinite(losses).all(1)  # others may have stood in
     clients = clients[known]
     side = np.isin(clients, sides[1].members).astype(np.int64)
-    served, clear = better_served(side, losses[known])
+    served, clear = better_served(side, losses[known], np.isin(clients, _all("witnesses", sides)))
+    if clear is None:
+        return stay, [], None
     gone = [clients[(side == y) & (served != y)] for y in (0, 1)]
     members = [np.union1d(np.setdiff1d(stay[y], gone[y]), gone[1 - y]) for y in (0, 1)]
     if min(map(len, members)) < a.min_size:
-        return stay, [], clear
+        members, gone = stay, [NOBODY, NOBODY]
     told = [
-        Verdict(c.id, len(c.members), "moved", sizes=(len(c.members) - len(gone[y]), len(gone[y])), to=sides[1 - y].id)
+        Verdict(
+            c.id, len(c.members), "moved", sizes=(len(c.members) - len(gone[y]), len(gone[y])), to=sides[1 - y].id, clear=clear
+        )
         for y, c in enumerate(sides)
         if len(gone[y])
     ]
-    return members, told, clear
+    stayed = Verdict(sides[0].id, len(stay[0]), "confirmed", sizes=(len(stay[0]),), to=sides[1].id, clear=clear)
+    return members, told or [stayed], clear
 
 
-def better_served(side: Ids, losses: Floats) -> tuple[Ids, float]:
+def better_served(side: Ids, losses: Floats, witness: NDArray[np.bool_]) -> tuple[Ids, float | None]:
     """([n] the sides, 0 or 1, on which clients probably belong, by how many deviations one model serves the two sides better).
 
-    Of the sides where they are, and their `losses` [n, 2] under either model. That of the larger side may be better for
-    everybody; so what counts is not which loss is lower but by how much, beside what is usual on either side.
+    Of the sides where they are, their `losses` [n, 2] under either model, and who is a witness. The model of the larger side may
+    be better for everybody; so what counts is not which loss is lower but by how much, beside what is usual on either side.
+    Witnesses show that, and then, in their places, all the others. None: of too few.
     """
-    if min((side == 0).sum(), (side == 1).sum()) < TOO_FEW:
-        return side, 0.0
+    if min((side[witness] == y).sum() for y in (0, 1)) < TOO_FEW:
+        return side, None
     more = losses[:, 0] - losses[:, 1]
-    usual = np.array([np.median(more[side == y]) for y in (0, 1)])
-    gap = float(usual[1] - usual[0])
+    by_witnesses = _usual(more[witness], side[witness])
+    placed = np.where(witness, side, by_witnesses.belongs(more, side))
+    usual = _usual(more, placed)
+    return usual.belongs(more, side), usual.clear
+
+
+@dataclass(frozen=True)
+class Usual:
+    """By how much more clients of either side lose under the first model than under the second: two normals."""
+
+    first: float  # of the first side, in the middle
+    gap: float  # from there to the second one
+    clear: float  # in deviations
+
+    def belongs(self, more: Floats, side: Ids) -> Ids:
+        """[n] the other side, if it is likely enough that one who is misplaced differs so."""
+        if self.clear <= 0:
+            return side
+        place = (more - self.first) / self.gap
+        towards_other = np.where(side == 0, place, 1 - place)  # 0: as is usual on its side, 1: as on the other
+        odds = self.clear**2 * (towards_other - 0.5)  # logarithm of how much likelier its loss is there
+        return np.where(odds > np.log((1 - SELDOM) / SELDOM), 1 - side, side)
+
+
+def _usual(more: Floats, side: Ids) -> Usual:
+    middle = np.array([np.median(more[side == y]) for y in (0, 1)])
+    gap = float(middle[1] - middle[0])
     if gap < 1e-12:
-        return side, 0.0
-    deviation = float(np.median(abs(more - usual[side]))) / 0.6745  # as of a normal; a few misplaced ones do not count
-    clear = gap / max(deviation, 1e-3 * gap)
-    place = (more - usual[0]) / gap
-    towards_other = np.where(side == 0, place, 1 - place)  # 0: as is usual on its side, 1: as on the other
-    odds = clear**2 * (towards_other - 0.5)  # logarithm of how much likelier its loss is there, of two normals
-    return np.where(odds > np.log((1 - SELDOM) / SELDOM), 1 - side, side), clear
+        return Usual(float(middle[0]), 0.0, 0.0)
+    deviation = float(np.median(abs(more - middle[side]))) / 0.6745  # as of a normal; a few misplaced ones do not count
+    return Usual(float(middle[0]), gap, gap / max(deviation, 1e-3 * gap))
 
 
 def _joined(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:
     """A side with these members, among whom nobody waits any more. If they are others now, it would be cut elsewhere."""
-    same, c = np.array_equal(members, c.members), replace(with_members(c, members), waiting=None)
+    same, c = np.array_equal(members, c.members), replace(with_members(c, members), waiting=None, witnesses=None)
     if not a.is_divisible(len(members)):
         return replace(c, late=None)  # no window of theirs ends
     late = np.where(np.isin(members, waited), LATE, 0)

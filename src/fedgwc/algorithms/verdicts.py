@@ -9,6 +9,7 @@ docs/algorithms/fedgwc.md says why.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,17 @@ from fedgwc.core import Ids
 from fedgwc.cuts import TOO_FEW, TOO_FEW_IN_ONE, Cut
 
 FORETOLD = 3  # deviations beyond chance, by which a cut must have told who would help whom since it was made
+NOBODY: Ids = np.array([], np.int64)
+
+
+class Waiting(NamedTuple):
+    """Who sits out for a second look, by their places."""
+
+    clients: Ids = NOBODY
+    witnesses: Ids = NOBODY  # those of them who are typical of their side, and show what is usual there
+
+
+NO_ONE_WAITS = Waiting()
 
 
 @dataclass(frozen=True)
@@ -28,7 +40,7 @@ class Attempt:
     labels: Ids | None = None  # [K] the group of each member; None: it stays whole
     scores: dict[int, float] = field(default_factory=dict)  # Davies-Bouldin by number of groups
     verdict: Verdict | None = None  # at the end of a window
-    waiting: Ids = field(default_factory=lambda: np.array([], np.int64))  # places of those who sit out for a second look
+    waiting: Waiting = NO_ONE_WAITS
 
 
 def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes: bool) -> Verdict:
@@ -37,7 +49,8 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes
     seen = replace(seen, drift=_finite(c.drift), contrast=_finite(c.contrast))
     if cut is None:
         return seen
-    seen = replace(seen, sizes=tuple(np.bincount(cut.labels).tolist()), score=cut.score, gain=_finite(cut.gain))
+    seen = replace(seen, sizes=tuple(np.bincount(cut.labels).tolist()), score=cut.score)
+    seen = replace(seen, gain=_finite(cut.gain), wanted=_finite(gain))
     if c.cut is None:
         return replace(seen, reason="first cut")
     alike = agreement_between(c.cut, cut.labels)
@@ -55,15 +68,20 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes
     return replace(seen, reason="chance" if by_echoes and c.foretold < FORETOLD else "groups")
 
 
-def in_words(v: Verdict, agreement: float, drift: float, contrast: float, gain: float) -> str:
+def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str:
     """Why, with what was seen beside what is asked for; where a cluster stays whole, everything that is known against it."""
     if v.reason == "drift":
         return f"one step of their own takes much of clients' losses away ({_reading(v, 'drift', v.drift, drift, v.adrift)})"
     if v.reason == "moved":
         *_, gone = v.sizes
         return f"the model of cluster {v.to} serves {gone} of them better, and {'they go' if gone > 1 else 'it goes'} there"
+    if v.reason in ("confirmed", "rejoined"):
+        apart = f"{v.clear or 0:.1f} deviations between the two"
+        if v.reason == "confirmed":
+            return f"its clients and those of cluster {v.to} are served by different models ({apart})"
+        return f"a model of its own served neither side better ({apart})"
     differ = _reading(v, "contrast", v.contrast, contrast, v.apart)
-    told = f"gain {v.gain or 0:.2f}, {gain:g} is asked for"
+    told = f"gain {v.gain or 0:.2f}" + ("" if v.wanted is None else f", {v.wanted:g} is asked for")
     foretold = f"the cut before told who would help whom {v.foretold or 0:.1f} deviations better than chance"
     if v.reason == "groups" and v.by_echoes:
         return f"there are groups of clients that help each other ({told}; {foretold}, {FORETOLD} are asked for)"

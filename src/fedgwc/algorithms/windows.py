@@ -32,7 +32,7 @@ def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
     Who is late is as far from the others as before, by pairs in proportion: in their middle it would leave a gap where it stood.
     """
     late = np.zeros(len(c.members), bool) if c.late is None else c.late > 0
-    if not late.any() or late.all():
+    if not late.any():
         return _added(c, views)
     c.visits[late] = 0
     if c.distances is not None:

@@ -27,10 +27,15 @@ def why_of(folder: RunFolder) -> str | None:
 
 
 def why(verdicts: Sequence[Mapping[str, Any]]) -> str:
-    """The first division and its reason, or the last reason not to divide."""
+    """The first division that was not undone and its reason, or the last reason not to divide."""
     if not verdicts:
         return "no division yet: the first window of rounds has not come to its end"
-    divisions = [v for v in verdicts if v["divides"]]
+    divisions: list[Mapping[str, Any]] = []
+    for v in verdicts:
+        if v["divides"]:
+            divisions.append(v)
+        elif v.get("reason") == "rejoined":
+            divisions = [d for d in divisions if d["cluster"] != v["cluster"]]
     if not divisions:
         return f"no division by round {verdicts[-1]['round']:,}: {verdicts[-1]['why']}"
     first, more = divisions[0], len(divisions) - 1

@@ -17,6 +17,7 @@ from fedgwc.flower.roster import Members, Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.record import VERDICTS, RunFolder
 
+FATES = {"moved": "loses some", "confirmed": "keeps its own model", "rejoined": "is whole again"}  # what came of a division
 log = logging.getLogger("fedgwc")
 
 
@@ -59,7 +60,7 @@ class Journal:
             folder.save_split(f"{number:08d}-{name}", arrays)
         for verdict in getattr(algorithm, "verdicts", lambda _: ())(state):
             folder.log({"round": number, **verdict}, VERDICTS)
-            fate = "is divided" if verdict["divides"] else "loses some" if verdict["reason"] == "moved" else "stays whole"
+            fate = "is divided" if verdict["divides"] else FATES.get(verdict["reason"], "stays whole")
             log.info("cluster %d of %d clients %s: %s", verdict["cluster"], verdict["clients"], fate, verdict["why"])
         row = {"round": number, **rounds.summary(), "clusters": len(algorithm.clustering(state).models)}
         row |= getattr(algorithm, "numbers", lambda _: {})(state) | vars(engine.costs) | {"seconds": round(seconds, 3)}

@@ -59,7 +59,8 @@ def _judged(row: dict[str, Any]) -> Judged:
     """One window that ended; `divides` only repeats what the reason says."""
     known = {k: v for k, v in row.items() if k not in ("round", "divides", "why")}
     verdict = call(Verdict, known, "a verdict")
-    numbers = [x for x in (row["round"], *vars(verdict).values(), *verdict.sizes) if isinstance(x, int | float)]
+    seen = [x for name, x in vars(verdict).items() if name != "wanted"]  # which is a setting, and may be anything
+    numbers = [x for x in (row["round"], *seen, *verdict.sizes) if isinstance(x, int | float)]
     if not all(abs(x) < 2**31 for x in numbers):
         raise ValueError(f"a verdict needs numbers of ordinary size, got {numbers}")
     return Judged(row["round"], verdict, str(row["why"]))

@@ -8,6 +8,7 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.windows import places
 from fedgwc.core import Floats, Ids
 from fedgwc.cuts import best_cut, seen_across, standing_cuts
+from fedgwc.earlier import as_it_was
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
 from fedgwc.report.data import Matrix, Run
@@ -17,14 +18,17 @@ from fedgwc.report.figures import embedding
 def fedgwc_of(run: Run) -> FedGWC | None:
     """The run's algorithm with its settings, if it is FedGWC or a preset of it."""
     try:
-        algorithm = experiment(run.experiment).algorithm
+        algorithm = experiment(as_it_was(run.experiment)).algorithm
     except (InputError, TypeError):
         return None  # written by a version with other settings: the parts that need them are left out
     return algorithm if isinstance(algorithm, FedGWC) else None
 
 
 def at_splits(run: Run) -> list[Matrix]:
-    return sorted((m for m in run.matrices if m.round is not None), key=lambda m: (m.round or 0, m.cluster))
+    """Without divisions that were undone: where there is a tree, it knows none of them."""
+    ended = {n.id: n.ended for n in run.nodes}
+    made = (m for m in run.matrices if m.round is not None and ended.get(m.cluster, m.round) == m.round)
+    return sorted(made, key=lambda m: (m.round or 0, m.cluster))
 
 
 def at_end(run: Run) -> list[Matrix]:

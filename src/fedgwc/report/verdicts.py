@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 
 from fedgwc.algorithms.fedgwc import SETTLED, FedGWC
+from fedgwc.algorithms.second_look import FAINT
 from fedgwc.algorithms.verdicts import FORETOLD
 from fedgwc.cuts import TOO_FEW
 from fedgwc.report.content import Cell, Section, Table, number, plural
@@ -18,7 +19,8 @@ from fedgwc.report.theme import colours
 
 MOST_ROWS = 40  # windows in the table
 MOST_LINES = 6  # clusters in the figure
-HEAD = ["round", "cluster", "cut", "verdict", "agreement", "drift", "adrift", "contrast", "apart", "score", "gain", "foretold"]
+HEAD = ["round", "cluster", "cut", "verdict", "agreement", "drift", "adrift", "contrast", "apart"]
+HEAD += ["score", "gain", "foretold", "clear"]
 REASONS = {
     "drift": "clients drift",
     "groups": "there are groups",
@@ -29,7 +31,11 @@ REASONS = {
     "no groups": "no clear groups",
     "chance": "groups may be chance",
     "moved": "served better on the other side",
+    "confirmed": "each side has the model that serves it",
+    "rejoined": "no side was served better by its own model",
 }
+TRIALS = {"moved": "moved", "confirmed": "confirmed", "rejoined": "undone"}  # what came of a division, and is told of no window
+FATES = {"drift": "divided", "groups": "divided", **TRIALS}
 
 
 def why_section(run: Run) -> Section | None:
@@ -41,33 +47,43 @@ def why_section(run: Run) -> Section | None:
     if not lead:
         return None
     shown = _shown(run.verdicts)
-    tables = (Table("Windows of rounds that came to an end, and moves", HEAD, [_row(j) for j in shown], sortable=True),)
+    title = "Windows of rounds that came to an end, and what came of divisions"
+    tables = (Table(title, HEAD, [_row(j) for j in shown], sortable=True),)
     left = len(run.verdicts) - len(shown)
-    note = f"The table has divisions, moves and the last windows; verdicts.jsonl has {left:,} more." if left else ""
-    lead, pictures = f"{lead} {_rule(algorithm)}", _pictures(run, algorithm)
+    note = f"The table has divisions, what came of them and the last windows; verdicts.jsonl has {left:,} more." if left else ""
+    tried = algorithm.second_look and "doubt" in run.experiment.get("algorithm", {})  # versions before it undid nothing
+    lead, pictures = f"{lead} {_rule(algorithm, tried)}", _pictures(run, algorithm)
     return Section("why", "Why it divided, or did not", lead, pictures, tables if shown else (), note=note, layout="wide")
 
 
 def _lead(run: Run) -> str:
     moved = [j.verdict for j in run.verdicts if j.verdict.reason == "moved"]
-    counts = Counter((j.verdict.divides, j.verdict.reason) for j in run.verdicts if j.verdict.reason != "moved")
+    counts = Counter((j.verdict.divides, j.verdict.reason) for j in run.verdicts if j.verdict.reason not in TRIALS)
     said = f"{plural(counts.total(), 'window')} of rounds came to an end."
     for divides, fate in ((True, "Divided"), (False, "Left whole")):
         reasons = [f"{REASONS[reason]} ({n})" for (d, reason), n in counts.most_common() if d == divides]
         said += f" {fate}: {', '.join(reasons)}." if reasons else ""
     if moved:
         said += f" Moved later to the other side of a division: {plural(sum(sum(v.sizes[1:]) for v in moved), 'client')}."
+    for reason, fate in (("confirmed", "Confirmed later"), ("rejoined", "Undone later")):
+        n = sum(j.verdict.reason == reason for j in run.verdicts)
+        said += f" {fate}: {plural(n, 'division')}." if n else ""
     last = run.verdicts[-1]
     return said if run.splits else f"{said} At the last, in round {last.round:,}, {last.why}."
 
 
-def _rule(a: FedGWC) -> str:
+def _rule(a: FedGWC, tried: bool) -> str:
+    untried = f", and {a.doubt:g} more where nobody could try the division and for each that was undone" if a.doubt else ""
+    trial = (
+        f"A division into groups that clients could try is undone if the models of its sides serve them differently by fewer "
+        f"than {FAINT:g} deviations (clear). "
+    )
     return (
         f"A cluster is divided if clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), "
         f"or if the window before would have cut it alike (agreement {a.agreement:g} or more), groups describe clients better "
-        f"than one does (gain {a.gain:g} or more), and either clients differ (contrast {a.contrast:g} or more in half of the "
-        f"rounds; apart says in how many) or the cut has told since then who helps whom (foretold {FORETOLD} deviations or "
-        f"more; of fewer than {TOO_FEW} clients only this counts). "
+        f"than one does (gain {a.gain:g} or more{untried}), and either clients differ (contrast {a.contrast:g} or more in half "
+        f"of the rounds; apart says in how many) or the cut has told since then who helps whom (foretold {FORETOLD} deviations "
+        f"or more; of fewer than {TOO_FEW} clients only this counts). {trial if tried else ''}"
         f"Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
     )
 
@@ -93,14 +109,14 @@ def _waiting(run: Run, algorithm: FedGWC) -> str:
 
 
 def _shown(judged: tuple[Judged, ...]) -> list[Judged]:
-    """Divisions and moves first, then the last window of every cluster, then the latest ones; in the order of rounds."""
+    """Divisions and what came of them first, then the last window of every cluster, then the latest; in the order of rounds."""
     last = {j.verdict.cluster: i for i, j in enumerate(judged)}
-    ranked = sorted(range(len(judged)), key=lambda i: (not _changed(judged[i]), last[judged[i].verdict.cluster] != i, -i))
+    ranked = sorted(range(len(judged)), key=lambda i: (not _matters(judged[i]), last[judged[i].verdict.cluster] != i, -i))
     return [judged[i] for i in sorted(ranked[:MOST_ROWS])]
 
 
-def _changed(j: Judged) -> bool:
-    return j.verdict.divides or j.verdict.reason == "moved"
+def _matters(j: Judged) -> bool:
+    return j.verdict.divides or j.verdict.reason in TRIALS
 
 
 def _row(j: Judged) -> list[Cell]:
@@ -110,17 +126,17 @@ def _row(j: Judged) -> list[Cell]:
         number(j.round, 0),
         Cell(str(v.cluster), v.cluster),
         Cell(" + ".join(map(str, v.sizes)) or str(v.clients), v.clients),
-        Cell({"drift": "divided: ", "groups": "divided: ", "moved": "moved: "}.get(v.reason, "whole: ") + REASONS[v.reason]),
+        Cell(f"{FATES.get(v.reason, 'whole')}: {REASONS[v.reason]}"),
         number(v.agreement),
         *(number(v.drift), share[0], number(v.contrast), share[1]),
-        *(number(v.score), number(v.gain), number(v.foretold, 1)),
+        *(number(v.score), number(v.gain), number(v.foretold, 1), number(v.clear, 1)),
     ]
 
 
 def _pictures(run: Run, algorithm: FedGWC) -> tuple[Picture, ...]:
     """The course of the largest clusters, if there is one to speak of."""
     by_cluster: dict[int, list[Judged]] = {}
-    for j in (j for j in run.verdicts if j.verdict.reason != "moved"):
+    for j in (j for j in run.verdicts if j.verdict.reason not in TRIALS):
         by_cluster.setdefault(j.verdict.cluster, []).append(j)
     largest = sorted(by_cluster, key=lambda c: (-by_cluster[c][0].verdict.clients, c))[:MOST_LINES]
     if len(run.verdicts) < 3:
