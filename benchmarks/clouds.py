@@ -1,4 +1,4 @@
-"""How often a cloud of clients without groups is taken for groups: the table in docs/algorithms/fedgwc.md.
+"""How often a cloud of clients without groups is divided, on trial or not: the table in docs/algorithms/fedgwc.md.
 
 python -m benchmarks.clouds
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.second_look import who_waits
 from fedgwc.algorithms.windows import places
 from fedgwc.commands.tables import Table, markdown
 from fedgwc.core import Floats, Ids
@@ -39,7 +40,7 @@ class Chance:
 
 
 def mistaken(draw: Draw, K: int, clouds: int) -> float:
-    """The share of clouds whose groups would be believed."""
+    """The share of clouds that would be divided. Who could not try that is asked for more."""
     algorithm, rng = FedGWC(), np.random.default_rng(K)
     found = 0
     for _ in range(clouds):
@@ -47,7 +48,7 @@ def mistaken(draw: Draw, K: int, clouds: int) -> float:
         x = (x - x.mean(0)) / x.std(0) * SHORTER ** np.arange(DIMENSIONS)
         _, points = places(Chance(np.arange(K), x, rng.standard_normal((K, K))), algorithm.directions)
         cut = best_cut(points, algorithm.min_size, algorithm.n_max)
-        found += cut is not None and cut.gain >= algorithm.gain
+        found += cut is not None and cut.gain >= algorithm.gain + algorithm.doubt * (not len(who_waits(cut).clients))
     return found / clouds
 
 

@@ -6,10 +6,14 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+import torch
 from benchmarks import evidence
-from benchmarks.evidence import CANDIDATES, DEFAULT, PAGE, judge, kept, recordings, written
+from benchmarks.evidence import CANDIDATES, DEFAULT, PAGE, Told, judge, kept, recordings, written
 
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.core import Rng
+from fedgwc.metrics import adjusted_rand_index
+from fedgwc.replay import Recorded, Trace, replay
 
 
 def test_the_page_shows_what_was_kept():
@@ -46,10 +50,16 @@ def test_a_recording_is_judged(known, tmp_path):
     assert (found.ari, found.rand, found.exact) == ((1.0, 1.0, True) if known else (None, None, None))
 
 
+def made(level, n_rounds):
+    """Who trained, and losses of this level."""
+    noise = 0.1 * np.random.default_rng(0).standard_normal((n_rounds, len(level), 4))
+    return np.tile(np.arange(len(level)), (n_rounds, 1)), level[:, None] + noise
+
+
 def told(place, level, truth, n_rounds=45):
     """What becomes of clients with losses of this level, if those who would wait know their groups."""
-    noise = 0.1 * np.random.default_rng(0).standard_normal((n_rounds, len(level), 4))
-    np.savez(place / "a.npz", ids=np.tile(np.arange(len(level)), (n_rounds, 1)), L=level[:, None] + noise, truth=truth)
+    ids, losses = made(level, n_rounds)
+    np.savez(place / "a.npz", ids=ids, L=losses, truth=truth)
     found = judge(DEFAULT, "made up", place / "a.npz")
     return found.first, found.labels
 
@@ -69,6 +79,54 @@ def test_who_would_wait_and_is_on_the_wrong_side_changes_it(tmp_path):
     level = np.where(np.arange(40) == 20, 1.4, 1.0 + halves)
     assert told(tmp_path, level, halves) == (40, "0" * 20 + "1" * 20)
     assert told(tmp_path, level, np.zeros(40)) == (40, "0" * 21 + "1" * 19)  # nobody knows
+
+
+def who_would_wait(level):
+    """After the division in round 40."""
+    trace, algorithm = Trace(*made(level, 40), len(level)), FedGWC()
+    engine, state = Recorded(trace), algorithm.init(torch.zeros(1), len(level))
+    for engine.row in range(40):
+        state = algorithm.round(state, engine, Rng(0, engine.row + 1))
+    return algorithm.sitting_out(state)
+
+
+@pytest.mark.parametrize(
+    ("others", "more", "stands"), [(0, 0, True), (4, 0, True), (5, 0, True), (6, 0, False), (10, 0, False), (6, 20, True)]
+)
+def test_a_division_stands_if_one_side_has_half_of_a_kind_more_than_of_another(others, more, stands, tmp_path):
+    """Of 20 of one kind so many are on the side of the other: 5 and 15 are a quarter and three quarters. A third kind may be all
+    on one side. Those who wait find their own, and nobody else does.
+    """
+    kind = np.repeat([0, 1, 2], [20, 20, more])
+    level = 1.0 + np.concatenate([np.arange(20) < others, np.arange(20) >= others, np.ones(more)])
+    first, labels = told(tmp_path, level, kind)
+    waits = np.isin(np.arange(len(kind)), who_would_wait(level))
+    assert waits.sum() == (13 if more else 12)
+    right = np.where(waits, kind > 0, level > 1.5) if stands else np.zeros(len(kind))
+    assert (first, adjusted_rand_index(right, [int(y) for y in labels])) == (40 if stands else None, 1)
+
+
+@pytest.mark.parametrize(("doubt", "divided"), [(12.0, [40, 120]), (1e6, [40])])
+def test_each_division_that_is_undone_is_counted(doubt, divided):
+    """Windows of 20 rounds; after an undoing two are skipped, and the third finds a first cut."""
+    level, kind = 1.0 + np.repeat([0, 1], 20), np.tile([0, 1], 20)
+    seen = []
+    state = replay(Trace(*made(level, 165), 40), Told(truth=kind, doubt=doubt), watch=lambda t, s: seen.append((t, s)))
+    asked = {t: v.wanted for t, s in seen for v in s.verdicts}
+    assert [t for t, s in seen if any(v.divides for v in s.verdicts)] == divided
+    assert {t: asked[t] for t in (20, 40, 100, 120)} == {20: 4, 40: 4, 100: 4 + doubt, 120: 4 + doubt}
+    assert [c.undone for c in state.clusters] == [len(divided)]
+    assert state.splits == ()
+
+
+def test_who_is_of_one_kind_is_not_parted():
+    """The two kinds are, and then the two levels of either of them are none; that is asked for no more gain before."""
+    kind = np.repeat([0, 1], 40)
+    seen = []
+    algorithm = Told(truth=kind, min_size=15)
+    state = replay(Trace(*made(1.0 + 4 * kind + np.tile([0, 1], 40), 65), 80), algorithm, watch=lambda t, s: seen.append((t, s)))
+    assert [(t, v.cluster, v.wanted) for t, s in seen for v in s.verdicts if v.divides] == [(40, 0, 4), (60, 1, 4), (60, 2, 4)]
+    assert [(c.members.tolist(), c.undone) for c in state.clusters] == [(list(range(40)), 1), (list(range(40, 80)), 1)]
 
 
 def test_nothing_is_replayed_twice(tmp_path, monkeypatch, capsys):

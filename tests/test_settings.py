@@ -116,10 +116,11 @@ def test_unreadable_recipes(tmp_path) -> None:
             read_recipe(tmp_path / "r.toml")
 
 
-def test_a_run_from_before_there_were_echoes_is_replayed_without():
+@pytest.mark.parametrize(("setting", "then", "now"), [("echo", False, True), ("second_look", False, True), ("doubt", 0.0, 12.0)])
+def test_a_run_from_before_there_was_a_setting_is_replayed_without(setting, then, now):
     before = {"algorithm": {"name": "fedgwc", "when": "windows", "sides": True}}
-    assert as_it_was(before)["algorithm"]["echo"] is False
-    assert "echo" not in before["algorithm"]
-    since = {"algorithm": {**before["algorithm"], "echo": True}}
-    assert as_it_was(since)["algorithm"]["echo"] is True
-    assert "echo" not in as_it_was({"algorithm": {"name": "fedavg", "rate": 0.1}})["algorithm"]
+    assert as_it_was(before)["algorithm"][setting] == then
+    assert setting not in before["algorithm"]
+    since = {"algorithm": {**before["algorithm"], setting: now}}
+    assert as_it_was(since)["algorithm"][setting] == now
+    assert setting not in as_it_was({"algorithm": {"name": "fedavg", "rate": 0.1}})["algorithm"]

@@ -28,9 +28,9 @@ def completed(flat: dict[str, Any]) -> dict[str, Any]:
     """A run's settings by their full names, with those that came after it and without those that its rule does not ask."""
     for key, added in ADDED.items():
         flat = {**added, **flat} if key in flat else flat
-    if flat.get("algorithm.when", "windows") == "windows":
-        return flat
-    return {key: value for key, value in flat.items() if key.removeprefix("algorithm.") not in WINDOWS_ONLY}
+    when = flat.get("algorithm.when", "windows")
+    idle = {"windows": (), "visits": WINDOWS_ONLY}.get(when, (*WINDOWS_ONLY, "visits"))
+    return {key: value for key, value in flat.items() if key.removeprefix("algorithm.") not in idle}
 
 
 def as_it_was(tables: dict[str, Any]) -> dict[str, Any]:

@@ -348,6 +348,9 @@ def test_a_verdict_by_hand():
     assert judged(other, cut, 0.9, 10, False).agreement == pytest.approx(1.2 / 3.7)
     assert judged(other, cut, 0.9, 10, False).reason == "agreement"
     assert judged(replace(other, adrift=2), cut, 0.9, 10, False).reason == "drift"  # any division helps
+    for late, reason in ((0, "drift"), (1, "agreement")):  # but few may have told it while others are late
+        drifting = replace(other, adrift=2, late=np.array([0, 0, 0, 0, 0, late]))
+        assert judged(drifting, cut, 0.9, 10, False).reason == reason
     same = replace(heard, cut=1 - cut.labels)
     for asked, reason in ((11, "groups"), (12, "groups"), (13, "no groups")):
         v = judged(same, cut, 0.9, asked, False)

@@ -10,6 +10,7 @@ import torch
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedgwc_state import Split
+from fedgwc.algorithms.verdicts import Waiting
 from fedgwc.core import Rng
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
@@ -32,7 +33,7 @@ def test_the_grid_equals_the_simulator(name: str, small, world) -> None:
 
 @pytest.mark.parametrize(("faint", "ends"), [(0.0, [1, 2]), (1e9, [0])], ids=["stands", "is undone"])
 def test_a_second_look_over_the_grid_equals_the_simulated_one(faint: float, ends: list[int], small, world, monkeypatch) -> None:
-    """Eight of twenty clients wait; in the third round they are asked how two models serve them."""
+    """Eight of twenty clients wait, six of them witnesses; in the third round they are asked how two models serve them."""
     monkeypatch.setattr("fedgwc.algorithms.second_look.LONGEST", 3)
     monkeypatch.setattr("fedgwc.algorithms.second_look.FAINT", faint)
     job = small("fedgwc", engine={"dtype": "float64"}, algorithm={"rate": 1.0})
@@ -40,7 +41,8 @@ def test_a_second_look_over_the_grid_equals_the_simulated_one(faint: float, ends
     simulator, algorithm = job.simulator(federation), job.algorithm
     whole = algorithm.init(job.initial(federation, simulator), 20)
     sides, waiting = np.repeat([0, 1], 10), np.array([2, 3, 4, 5, 12, 13, 14, 15])
-    children = tuple(algorithm._children(whole.clusters[0], sides, {}, 1, 0, waiting))
+    witnesses = np.setdiff1d(waiting, [5, 15])
+    children = tuple(algorithm._children(whole.clusters[0], sides, {}, 1, 0, Waiting(waiting, witnesses)))
     divided = replace(whole, clusters=children, splits=(Split(0, None, 0, 0, np.arange(20), sides, {}),), n_born=3)
     states = [divided, divided]
     for number in range(1, 4):
@@ -51,7 +53,7 @@ def test_a_second_look_over_the_grid_equals_the_simulated_one(faint: float, ends
     for real, simulated in zip(*(s.clusters for s in states), strict=True):
         torch.testing.assert_close(real.server.theta, simulated.server.theta, **CLOSE)
         np.testing.assert_array_equal(real.members, simulated.members)
-        assert real.waiting is None
+        assert (real.waiting, real.witnesses) == (None, None)
         assert real.late is not None
         assert real.late.tolist() == simulated.late.tolist()
         assert (real.late > 0).all() if ends == [0] else set(real.members[real.late > 0]) <= set(waiting)

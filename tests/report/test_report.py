@@ -183,7 +183,8 @@ def test_it_says_what_came_of_a_trial(reason, cut, lead, cell, finished, tmp_pat
 
 def test_it_says_what_is_asked_for_where_nobody_can_try(finished, tmp_path) -> None:
     folder = shutil.copytree(finished("fedgwc", rounds=65, algorithm=WINDOWS), tmp_path / "run")
-    assert "(gain 4 or more, and 12 more where nobody could try the division and for each that was undone)" in why(folder).lead
+    doubt = f"{FedGWC().doubt:g} more where nobody could try the division and for each that was undone"
+    assert f"(gain 4 or more, and {doubt})" in why(folder).lead
     assert "differently by fewer than 2 deviations (clear). " in why(folder).lead
     config = json.loads((folder / "config.json").read_text())
     del config["experiment"]["algorithm"]["doubt"]  # as an earlier version left it
@@ -196,22 +197,22 @@ def test_it_says_what_is_asked_for_where_nobody_can_try(finished, tmp_path) -> N
 def test_whatever_gain_was_asked_for_is_read(gain: float, finished) -> None:
     folder = finished("fedgwc", rounds=41, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "gain": gain})
     assert load(folder).splits
-    assert f"(gain {gain:g} or more, and 12 more" in why(folder).lead
+    assert f"(gain {gain:g} or more, and {FedGWC().doubt:g} more" in why(folder).lead
 
 
 def test_a_division_that_was_undone_is_only_told_of(finished) -> None:
-    """40 clients of one kind, divided in round 40 whatever they say; in round 80 that has served nobody."""
+    """40 clients of one kind, divided in round 40 whatever they say; in round 60 that has served nobody."""
     forced = {"when": "windows", "rate": 1.0, "min_size": 15, "contrast": -1.0, "agreement": -1.0, "gain": -1e9, "drift": 1e9}
-    folder = finished("fedgwc", rounds=85, data={"groups": [{"clients": 40}]}, algorithm=forced, evaluate={"every": 20})
+    folder = finished("fedgwc", rounds=65, data={"groups": [{"clients": 40}]}, algorithm=forced, evaluate={"every": 20})
     run, page = load(folder), build([folder])
-    assert [(j.round, j.verdict.reason) for j in run.verdicts] == [(20, "first cut"), (40, "groups"), (80, "rejoined")]
+    assert [(j.round, j.verdict.reason) for j in run.verdicts] == [(20, "first cut"), (40, "groups"), (60, "rejoined")]
     assert [m.round for m in run.matrices] == [40, None]
     assert (run.splits, run.leaves, at_splits(run)) == ([], [0], [])
     names = [p.name for p in page.pictures]
     assert len(names) == len(set(names))
     assert not {"P-0", "W-0"} & set(names)
     lead = why(folder).lead
-    assert "Undone later: 1 division. At the last, in round 80, a model of its own served neither side better (" in lead
+    assert "Undone later: 1 division. At the last, in round 60, a model of its own served neither side better (" in lead
 
 
 def test_it_says_that_the_first_window_is_not_over(finished) -> None:

@@ -72,7 +72,7 @@ class FedGWC:
     directions: int = 6  # leading axes of the clients' cloud in whose span, or that of the first few, it is cut in two
     contrast: float = 1.0  # how much more clients must differ than a client's own batches
     gain: float = 4.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
-    doubt: float = 12.0  # so much more where nobody can try a division, and for each one that was tried and undone
+    doubt: float = 11.0  # so much more where nobody can try a division, and for each one that was tried and undone
     drift: float = 1.0  # enough without all these: how much higher losses are at the first local step than at the second
     second_look: bool = True  # after a cut between groups some wait, and say later which of the two models serves them
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often

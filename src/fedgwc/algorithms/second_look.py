@@ -30,30 +30,32 @@ from fedgwc.cuts import Cut
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
 
-NEAR = 0.2  # of the clients on either side of a cut, at most: who wait, because they may belong to the other one
-HALFWAY = 0.5  # from where the two sides meet to a side's median client; beyond that nobody is unsure
-WITNESSES = 7  # clients around that one who wait too, a fifth of their side at most ...
-TOO_FEW = 3  # ... and of fewer nobody could tell what is usual
+SMALLEST = 15  # clients of a side; of fewer nobody waits, as few would be left
+NEAR = 0.25  # of a side, at most: who wait because they may belong to the other one ...
+UNSURE = 0.8  # ... if they are nearer to where the two meet than that, where a side's median client is at 1
+WITNESSES = 7  # clients around that one who wait too, a third of their side at most ...
+TOO_FEW = 3  # ... and of fewer answers nobody can tell what is usual
 EVERY = 10  # times that the others have trained, those who wait are asked ...
 CLEAR = 5.0  # ... until it shows so clearly who is served by which model: deviations between the two sides ...
 LONGEST = 40  # ... or the others have trained so many times
-FAINT = 2.0  # below that they are put together again
+FAINT = 2.0  # below that they are put together again; after earlier questions below less, after the first below nothing
 SELDOM = 0.1  # of those who wait are taken to be misplaced
+OUTLIER = 5.0  # times as far from what is usual as the median client counts as no farther
 LATE = 2  # windows in which they catch up: the one in which they waited, and another
 
 
 def who_waits(cut: Cut) -> Waiting:
     """Clients near the other side of a cut, and witnesses; nobody where these would be too few."""
     sides = [np.flatnonzero(cut.labels == y) for y in (0, 1)]
-    most = [int(NEAR * len(side)) for side in sides]
-    if min(most) < TOO_FEW:
+    if min(map(len, sides)) < SMALLEST:
         return NO_ONE_WAITS
     medians = [np.median(cut.on_line[side]) for side in sides]
     away = abs(cut.on_line - np.mean(medians)) / max(float(medians[1] - medians[0]) / 2, 1e-12)  # 0: where they meet, 1: median
     away[(cut.on_line > np.mean(medians)) != (cut.labels == 1)] = 0.0  # beyond it already
-    unsure = [_least(away, side[away[side] < HALFWAY], n) for side, n in zip(sides, most, strict=True)]
+    unsure = [_least(away, side[away[side] < UNSURE], int(NEAR * len(side))) for side in sides]
     others = [np.setdiff1d(side, some) for side, some in zip(sides, unsure, strict=True)]
-    witnesses = [_least(np.abs(away - 1), some, min(n, WITNESSES)) for some, n in zip(others, most, strict=True)]
+    most = [min(len(side) // 3, WITNESSES) for side in sides]
+    witnesses = [_least(np.abs(away - 1), some, n) for some, n in zip(others, most, strict=True)]
     return Waiting(np.sort(np.concatenate([*unsure, *witnesses])), np.sort(np.concatenate(witnesses)))
 
 
@@ -75,9 +77,10 @@ def looked_again(
         if by_then < LONGEST and by_then // EVERY == trained // EVERY:
             continue
         members, told, clear = _regrouped(a, sides, engine)
-        if (clear is None or clear < CLEAR) and by_then < LONGEST:
+        too_faint = FAINT * min((by_then - EVERY) / (LONGEST - EVERY), 1.0)
+        if by_then < LONGEST and (clear is None or too_faint <= clear < CLEAR):
             continue
-        if clear is not None and clear < FAINT:
+        if clear is not None and clear < too_faint:
             whole = _rejoined(a, sides, inner.pop(sides[0].parent))
             del after[sides[0].id], after[sides[1].id]
             after[whole.id] = whole
@@ -177,7 +180,9 @@ def _usual(more: Floats, side: Ids) -> Usual:
     gap = float(middle[1] - middle[0])
     if gap < 1e-12:
         return Usual(float(middle[0]), 0.0, 0.0)
-    deviation = float(np.median(abs(more - middle[side]))) / 0.6745  # as of a normal; a few misplaced ones do not count
+    off = abs(more - middle[side])
+    off = np.minimum(off, OUTLIER * np.median(off))  # one who is far off, or lies, does not hide what all the others say
+    deviation = float((off**2).sum() / (len(off) - 2)) ** 0.5
     return Usual(float(middle[0]), gap, gap / max(deviation, 1e-3 * gap))
 
 

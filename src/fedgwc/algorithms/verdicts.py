@@ -55,7 +55,7 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes
         return replace(seen, reason="first cut")
     alike = agreement_between(c.cut, cut.labels)
     seen = replace(seen, agreement=alike, foretold=c.foretold if c.told2 > 0 else None)
-    if seen.drifts:
+    if seen.drifts and (c.late is None or not c.late.any()):  # without those who catch up, few rounds tell
         return replace(seen, reason="drift")
     if np.isneginf(cut.gain):
         return replace(seen, reason="no cut")
