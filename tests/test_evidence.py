@@ -94,8 +94,8 @@ def who_would_wait(level):
     ("others", "more", "stands"), [(0, 0, True), (4, 0, True), (5, 0, True), (6, 0, False), (10, 0, False), (6, 20, True)]
 )
 def test_a_division_stands_if_one_side_has_half_of_a_kind_more_than_of_another(others, more, stands, tmp_path):
-    """Of 20 of one kind so many are on the side of the other: 5 and 15 are a quarter and three quarters. A third kind may be all
-    on one side. Those who wait find their own, and nobody else does.
+    """Of 20 of one kind so many are on the side of the other: 5 and 15 are a quarter and three quarters. A third kind may be
+    all on one side. Those who wait find their own, and nobody else does.
     """
     kind = np.repeat([0, 1, 2], [20, 20, more])
     level = 1.0 + np.concatenate([np.arange(20) < others, np.arange(20) >= others, np.ones(more)])
@@ -123,8 +123,8 @@ def test_who_is_of_one_kind_is_not_parted():
     """The two kinds are, and then the two levels of either of them are none; that is asked for no more gain before."""
     kind = np.repeat([0, 1], 40)
     seen = []
-    algorithm = Told(truth=kind, min_size=15)
-    state = replay(Trace(*made(1.0 + 4 * kind + np.tile([0, 1], 40), 65), 80), algorithm, watch=lambda t, s: seen.append((t, s)))
+    trace = Trace(*made(1.0 + 4 * kind + np.tile([0, 1], 40), 65), 80)
+    state = replay(trace, Told(truth=kind, min_size=15), watch=lambda t, s: seen.append((t, s)))
     assert [(t, v.cluster, v.wanted) for t, s in seen for v in s.verdicts if v.divides] == [(40, 0, 4), (60, 1, 4), (60, 2, 4)]
     assert [(c.members.tolist(), c.undone) for c in state.clusters] == [(list(range(40)), 1), (list(range(40, 80)), 1)]
 

@@ -258,7 +258,7 @@ def test_all_stay_where_fewer_than_three_witnesses_of_a_side_answer() -> None:
     [(0, 1, 0), (3, 1, 0), (3.3, 1, 0), (3.4, 1, 1), (6, 1, 1), (3.4, 3, 0), (6, 3, 0), (6.2, 3, 0), (6.4, 3, 1), (99, 3, 1)],
 )
 def test_who_moves_is_nine_times_likelier_to_belong_there(place: float, deviation: float, moves: int) -> None:
-    """Usual is 10 or 16. The logarithm of that, 2.2, is 6 (place - 3) / deviation**2. Halfway nobody knows, and nobody moves."""
+    """Of 10 and 16. The logarithm of nine, 2.2, is 6 (place - 3) / deviation**2. Halfway nobody knows, and nobody moves."""
     usual = Usual(10.0, 6.0, 6 / deviation)
     assert usual.belongs(np.array([10 + place, 16 - place]), ids(0, 1)).tolist() == [moves, 1 - moves]
 
@@ -800,6 +800,11 @@ def test_less_is_asked_for_while_others_have_trained_less(
         after, verdicts = seen(clear)
         assert (members(after), after.splits) == ([list(range(50))], ())
         assert verdicts == [Verdict(0, 50, "rejoined", sizes=(25, 25), clear=pytest.approx(clear))]
+
+
+def test_nothing_is_undone_at_the_first_question_however_late_it_comes() -> None:
+    """Of 20 others three train in a round: 67 rounds are 10.05 times, 134 are 20.1."""
+    assert until_nobody_waits(replace(ASK, rate=0.1), divided(), Kinds(ONE_KIND))[0] == [67, 134]
 
 
 class Liar(Rough):
@@ -1506,9 +1511,9 @@ def test_children_of_a_cluster_that_was_put_together_are_asked_for_no_more_gain(
     assert set(asked) == {(3, 4), (4, 4)}
 
 
-@pytest.mark.parametrize("doubt", [-1.0, -1e-9, float("-inf"), float("nan")])
-def test_doubt_is_not_negative(doubt: float) -> None:
-    with pytest.raises(InputError, match=rf"doubt >= 0 and gain a number, got .*, {doubt} and 4\.0$"):
+@pytest.mark.parametrize("doubt", [-1.0, -1e-9, float("-inf"), float("nan"), float("inf")])
+def test_doubt_is_finite_and_not_negative(doubt: float) -> None:
+    with pytest.raises(InputError, match=rf"doubt finite and >= 0, gain a number; got .*, {doubt} and 4\.0$"):
         FedGWC(doubt=doubt)
     assert FedGWC(doubt=0.0).doubt == 0
 
@@ -1573,7 +1578,7 @@ class Kept:
 @by_pairs_and_by_client
 @pytest.mark.parametrize(("few", "gain", "wanted"), [(20, 4.0, 4), (14, 4.0, 16), (20, 1e6, 1e6), (14, 1e6, 1e6 + 12)])
 def test_a_replay_asks_for_as_much_gain_as_the_run(few: int, gain: float, wanted: float, settings: dict[str, Any]) -> None:
-    """So many on one side, and the rest of 60 on the other; 14 are too few to wait. All is the same up to the first division."""
+    """So many of 60 are on one side, of whom 14 are too few to wait. All is the same up to the first division."""
     kind = np.repeat([0, 1], [few, 60 - few])
     engine = Kept(Levels(kind, 1.0 + kind))
     algorithm = FedGWC(rate=1.0, gain=gain, doubt=12.0, **settings)

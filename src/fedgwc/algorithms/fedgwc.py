@@ -102,10 +102,10 @@ class FedGWC:
                 f"when=windows compares plain means over windows: it needs step 1/n, start zero and after_split reset, "
                 f"got {self.step}, {self.start} and {self.after_split}"
             )
-        numbers = self.contrast >= -1 and self.drift > 0 and self.agreement <= 1 and self.doubt >= 0 and not math.isnan(self.gain)
-        if not numbers or self.directions < 1:
+        numbers = self.contrast >= -1 and self.drift > 0 and self.agreement <= 1 and not math.isnan(self.gain)
+        if not numbers or not 0 <= self.doubt < math.inf or self.directions < 1:
             raise InputError(
-                f"contrast must be >= -1, drift positive, agreement at most 1, directions >= 1, doubt >= 0 and gain a number, "
+                f"contrast must be >= -1, drift > 0, agreement <= 1, directions >= 1, doubt finite and >= 0, gain a number; "
                 f"got {self.contrast}, {self.drift}, {self.agreement}, {self.directions}, {self.doubt} and {self.gain}"
             )
         if self.n_max < 2 or self.min_size < 1 or not 1 <= self.visits < MOST_VISITS or self.loss_samples < 0:

@@ -77,7 +77,7 @@ def looked_again(
         if by_then < LONGEST and by_then // EVERY == trained // EVERY:
             continue
         members, told, clear = _regrouped(a, sides, engine)
-        too_faint = FAINT * min((by_then - EVERY) / (LONGEST - EVERY), 1.0)
+        too_faint = FAINT * min((by_then // EVERY - 1) / (LONGEST // EVERY - 1), 1.0)
         if by_then < LONGEST and (clear is None or too_faint <= clear < CLEAR):
             continue
         if clear is not None and clear < too_faint:

@@ -141,7 +141,7 @@ def _mse(run: Run, algorithm: FedGWC, trace: Trace) -> Section | None:
     lines = {c: lines[c] for c in shown}
     figure = mse.draw(lines, colours(run), run.last["round"], eps)
     caption = "Recomputed from the recorded losses; geometric means over neighbouring rounds."
-    if algorithm.when == "windows" and algorithm.second_look and run.splits:
+    if algorithm.second_look and any(j.verdict.reason == "groups" for j in run.verdicts):
         caption += " It ends with the first division into groups: what clients said after it is not recorded."
     picture = Picture("mse", "MSE of consecutive interaction matrices", mse.describe(lines), caption, figure)
     anew = "The matrix is the mean over a window of rounds and starts anew with each."

@@ -76,7 +76,7 @@ def _rule(a: FedGWC, tried: bool) -> str:
     untried = f", and {a.doubt:g} more where nobody could try the division and for each that was undone" if a.doubt else ""
     trial = (
         f"A division into groups that clients could try is undone if the models of its sides serve them differently by fewer "
-        f"than {FAINT:g} deviations (clear). "
+        f"than {FAINT:g} deviations in the end, or by even less before (clear). "
     )
     return (
         f"A cluster is divided if clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), "
