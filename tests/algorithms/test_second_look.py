@@ -724,13 +724,13 @@ ONE_KIND = np.zeros(50, np.int64)  # whom a model at 0 serves, wherever they are
 
 
 def test_sides_that_no_model_of_their_own_serves_better_are_put_together_again() -> None:
-    """They are asked twice. The mean of models at 0 and 1 is 0.5."""
+    """They are asked twice, and then which model to go on with: that at 0 serves them, not the one at 1, nor the mean, 0.5."""
     state, engine = divided(), Kinds(ONE_KIND)
     when, _ = until_nobody_waits(ASK, state, engine)
-    assert when == [50, 100]
+    assert when == [50, 100, 100]
     after, verdicts = look(ASK, state, engine, 100)
     assert members(after) == [list(range(50))]
-    assert after.clusters[0].server.theta.tolist() == [0.5]
+    assert after.clusters[0].server.theta.tolist() == [0]
     assert after.splits == ()
     assert verdicts == [Verdict(0, 50, "rejoined", sizes=(25, 25), clear=0.0)]
     assert after.n_born == 3  # no number is given twice
@@ -745,16 +745,45 @@ def test_everybody_may_be_served_worse_by_its_own_side() -> None:
 
 @pytest.mark.parametrize(("size", "mean"), [(15, 0.7), (20, 0.6), (35, 0.3)])
 def test_the_model_is_the_mean_by_members(size: int, mean: float) -> None:
-    """So many are served by 0 and the others by 1; what moves the larger side's model goes on."""
+    """So many are on the side of 0 and the others on that of 1; what moves the larger side's model goes on."""
     side = np.repeat([0, 1], [size, 50 - size])
     state = divided(Waiting(*[ids(0, 1, 2, 47, 48, 49)] * 2), side)
     moving = [replace(c.server, velocity=torch.full((1,), float(len(c.members)))) for c in state.clusters]
     clusters = [replace(c, server=server) for c, server in zip(state.clusters, moving, strict=True)]
-    [whole] = look(ASK, replace(state, clusters=tuple(clusters)), Kinds(ONE_KIND), 400)[0].clusters
+    [whole] = look(ASK, replace(state, clusters=tuple(clusters)), Kinds(np.full(50, mean)), 400)[0].clusters
     assert whole.server.theta.dtype == torch.float64
     assert whole.server.theta.tolist() == pytest.approx([mean])
     assert whole.server.velocity is not None
     assert whole.server.velocity.item() == max(size, 50 - size)
+
+
+class Ruined(Kinds):
+    """Some of a model at 1 is no number, and two clients of ten say that all of it is best."""
+
+    def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+        scores, at = super().evaluate(clients, models, which, split), models[which, 0].numpy()
+        if len(models) < 3:
+            return scores
+        told = np.where(np.isin(clients, WAITING[:2]), -at, np.where(at > 0, np.nan, 1.0))
+        return replace(scores, loss=told)
+
+
+def test_a_model_that_somebody_has_ruined_is_left_out_of_the_mean() -> None:
+    [whole] = look(ASK, divided(), Ruined(ONE_KIND), LAST)[0].clusters
+    assert whole.server.theta.tolist() == [0]
+
+
+def test_the_model_is_the_mean_where_too_few_say_which_is_best() -> None:
+    """Everybody is silent at the last question."""
+
+    class Tired(Kinds):
+        def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+            if len(models) == 3:
+                raise TooFewReplies
+            return super().evaluate(clients, models, which, split)
+
+    [whole] = look(ASK, divided(), Tired(ONE_KIND), LAST)[0].clusters
+    assert whole.server.theta.tolist() == [0.5]
 
 
 @pytest.mark.parametrize("by_pairs", [True, False])
@@ -804,7 +833,7 @@ def test_less_is_asked_for_while_others_have_trained_less(
 
 def test_nothing_is_undone_at_the_first_question_however_late_it_comes() -> None:
     """Of 20 others three train in a round: 67 rounds are 10.05 times, 134 are 20.1."""
-    assert until_nobody_waits(replace(ASK, rate=0.1), divided(), Kinds(ONE_KIND))[0] == [67, 134]
+    assert until_nobody_waits(replace(ASK, rate=0.1), divided(), Kinds(ONE_KIND))[0] == [67, 134, 134]
 
 
 class Liar(Rough):
@@ -1334,12 +1363,12 @@ def test_true_groups_are_confirmed(settings: dict[str, Any]) -> None:
 
 @by_pairs_and_by_client
 def test_a_federation_without_groups_that_was_divided_is_put_together_again(settings: dict[str, Any]) -> None:
-    """Asked twice in 20 rounds. Two windows are skipped, the third finds a first cut, and all begins again."""
+    """Asked twice in 20 rounds, and then for the best model. Two windows are skipped, the third finds a first cut, and so on."""
     engine = Kinds(np.zeros(60))
     algorithm, states = play(160, engine, **settings, **FORCED)
     first = [(20, 0, "first cut"), (40, 0, "groups"), (60, 0, "rejoined")]
     assert told(states) == [*first, *((100 + t, 0, reason) for t, _, reason in first)]
-    assert len(engine.asked) == 4
+    assert len(engine.asked) == 6
     assert [[c.id for c in states[t - 1].clusters] for t in (39, 40, 59, 60, 139, 140, 159, 160)] == [
         *([0], [1, 2], [1, 2], [0]),
         *([0], [3, 4], [3, 4], [0]),

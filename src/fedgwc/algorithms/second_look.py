@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgwc.aggregate import Server
 from fedgwc.algorithms.fedgwc_state import Cluster, Split, Verdict
 from fedgwc.algorithms.learning import how_many
 from fedgwc.algorithms.membership import with_members
@@ -81,7 +82,7 @@ def looked_again(
         if by_then < LONGEST and (clear is None or too_faint <= clear < CLEAR):
             continue
         if clear is not None and clear < too_faint:
-            whole = _rejoined(a, sides, inner.pop(sides[0].parent))
+            whole = _rejoined(a, sides, inner.pop(sides[0].parent), engine)
             del after[sides[0].id], after[sides[1].id]
             after[whole.id] = whole
             sizes = tuple(len(c.members) for c in sides)
@@ -93,14 +94,24 @@ def looked_again(
     return list(after.values()), list(inner.values()), verdicts
 
 
-def _rejoined(a: FedGWC, sides: tuple[Cluster, Cluster], before: Split) -> Cluster:
-    """The cluster that was divided, with the mean of the two models. What it knew has led astray, and it begins anew."""
+def _rejoined(a: FedGWC, sides: tuple[Cluster, Cluster], before: Split, engine: Engine) -> Cluster:
+    """The cluster that was divided, with the best model there is. What it knew has led astray, and it begins anew."""
     members = np.sort(np.concatenate([c.members for c in sides]))
     share = [len(c.members) / len(members) for c in sides]
     larger = sides[0] if share[0] >= share[1] else sides[1]
-    server = replace(larger.server, theta=share[0] * sides[0].server.theta + share[1] * sides[1].server.theta)
+    mean = replace(larger.server, theta=share[0] * sides[0].server.theta + share[1] * sides[1].server.theta)
+    server = _best([mean, *(c.server for c in sides)], _all("waiting", sides), engine)
     c = a.new_cluster(before.id, before.parent, before.born, members, server, before.scores, sides[0].by_pairs)
     return replace(c, undone=before.undone + 1, late=np.full(len(members), LATE))
+
+
+def _best(servers: list[Server], asked: Ids, engine: Engine) -> Server:
+    """The one whose model serves those best who are asked: one of them may have been ruined. The first, if too few answer."""
+    try:
+        _, losses = losses_under(stacked([s.theta for s in servers]), asked, engine)
+    except TooFewReplies:
+        return servers[0]
+    return servers[int(np.median(np.where(np.isfinite(losses), losses, np.inf), 0).argmin())]
 
 
 def _trained(a: FedGWC, c: Cluster, n_clients: int, number: int) -> float:
