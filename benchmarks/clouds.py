@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.second_look import who_waits
+from fedgwc.algorithms.second_look import is_tried, who_waits
 from fedgwc.algorithms.windows import places
 from fedgwc.commands.tables import Table, markdown
 from fedgwc.core import Floats, Ids
@@ -48,7 +48,7 @@ def mistaken(draw: Draw, K: int, clouds: int) -> float:
         x = (x - x.mean(0)) / x.std(0) * SHORTER ** np.arange(DIMENSIONS)
         _, points = places(Chance(np.arange(K), x, rng.standard_normal((K, K))), algorithm.directions)
         cut = best_cut(points, algorithm.min_size, algorithm.n_max)
-        found += cut is not None and cut.gain >= algorithm.gain + algorithm.doubt * (not len(who_waits(cut).clients))
+        found += cut is not None and cut.gain >= algorithm.gain + algorithm.doubt * (not is_tried(cut, who_waits(cut)))
     return found / clouds
 
 

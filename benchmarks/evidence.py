@@ -54,8 +54,8 @@ CHOSEN_ON = {
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     DEFAULT: {},
-    "`contrast` 0.5": {"contrast": 0.5},
-    "`contrast` 2": {"contrast": 2.0},
+    "`contrast` 1": {"contrast": 1.0},
+    "`contrast` 4": {"contrast": 4.0},
     "`gain` 2": {"gain": 2.0},
     "`gain` 8": {"gain": 8.0},
     "`doubt` 5.5": {"doubt": 5.5},
@@ -64,16 +64,17 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "`drift` 2": {"drift": 2.0},
     "`agreement` 0.88": {"agreement": 0.88},
     "`agreement` 0.97": {"agreement": 0.97},
-    "`visits` 1": {"visits": 1},
-    "`visits` 4": {"visits": 4},
+    "`visits` 2": {"visits": 2},
     "`directions` 3": {"directions": 3},
     "`directions` 12": {"directions": 12},
     "`min_size` 2": {"min_size": 2},
     "`min_size` 6": {"min_size": 6},
     "foretold by 1.5 deviations": {"constants": {"verdicts.FORETOLD": 1.5}},
     "foretold by 6 deviations": {"constants": {"verdicts.FORETOLD": 6.0}},
-    "settled after 10 rounds": {"constants": {"fedgwc.SETTLED": 10}},
-    "settled after 40 rounds": {"constants": {"fedgwc.SETTLED": 40}},
+    "settled after 5 rounds": {"constants": {"fedgwc.SETTLED": 5}},
+    "settled after 20 rounds": {"constants": {"fedgwc.SETTLED": 20}},
+    "drift from the second window on": {"constants": {"verdicts.SURE": 0}},
+    "drift from the fourth window on": {"constants": {"verdicts.SURE": 2}},
     "by client, `pairs_up_to` 0": {"pairs_up_to": 0},
     "without drift": {"drift": np.inf},
     "without gain": {"gain": -np.inf},
@@ -125,7 +126,7 @@ class Told(FedGWC):
         if np.ptp(share) < PARTED:
             c = cluster
             anew = self.new_cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
-            anew = replace(anew, undone=c.undone + 1, late=np.full(len(kind), LATE))
+            anew = replace(anew, undone=c.undone + 1, differed=c.has_differed, late=np.full(len(kind), LATE))
             return Attempt(anew, verdict=tried.verdict)
         labels = tried.labels.copy()
         labels[waiting] = share[kind[waiting]] > 0.5

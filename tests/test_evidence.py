@@ -31,13 +31,13 @@ def test_candidates_are_settings_and_the_default_is_the_preset():
 
 
 def record(place, known=True):
-    """Two groups of 15, far apart: found at the end of the second window of 20 rounds."""
+    """Two groups of 15, far apart: found at the end of the second window of 10 rounds."""
     truth = np.repeat([0, 1], 15)
-    losses = 1 + truth[None, :, None] + 0.1 * np.random.default_rng(0).standard_normal((45, 30, 4))
+    losses = 1 + truth[None, :, None] + 0.1 * np.random.default_rng(0).standard_normal((25, 30, 4))
     folder = place / "two groups"
     folder.mkdir()
     more = {"truth": truth, "counts": np.eye(2)[truth] + 1} if known else {}
-    np.savez(folder / "a.npz", ids=np.tile(np.arange(30), (45, 1)), L=losses, **more)
+    np.savez(folder / "a.npz", ids=np.tile(np.arange(30), (25, 1)), L=losses, **more)
     return place
 
 
@@ -45,7 +45,7 @@ def record(place, known=True):
 def test_a_recording_is_judged(known, tmp_path):
     [(federation, path)] = recordings(record(tmp_path, known))
     found = judge(DEFAULT, federation, path)
-    assert (found.federation, found.trace, found.rounds, found.first, found.clusters) == ("two groups", "a", 45, 40, 2)
+    assert (found.federation, found.trace, found.rounds, found.first, found.clusters) == ("two groups", "a", 25, 20, 2)
     assert found.labels == "0" * 15 + "1" * 15
     assert (found.ari, found.rand, found.exact) == ((1.0, 1.0, True) if known else (None, None, None))
 
@@ -56,7 +56,7 @@ def made(level, n_rounds):
     return np.tile(np.arange(len(level)), (n_rounds, 1)), level[:, None] + noise
 
 
-def told(place, level, truth, n_rounds=45):
+def told(place, level, truth, n_rounds=25):
     """What becomes of clients with losses of this level, if those who would wait know their groups."""
     ids, losses = made(level, n_rounds)
     np.savez(place / "a.npz", ids=ids, L=losses, truth=truth)
@@ -66,26 +66,26 @@ def told(place, level, truth, n_rounds=45):
 
 @pytest.mark.parametrize("pairs_up_to", [4096, 0], ids=["by pairs", "by client"])
 def test_groups_that_are_none_are_put_together_again(pairs_up_to, tmp_path, monkeypatch):
-    """Losses tell two halves at the ends of windows 2 and 6, which have nothing to do with the kinds; or else are these."""
+    """Losses tell two halves at the ends of windows 2 and 7, which have nothing to do with the kinds; or else are these."""
     monkeypatch.setitem(CANDIDATES, DEFAULT, {"pairs_up_to": pairs_up_to})
     halves = np.repeat([0, 1], 20)
-    assert told(tmp_path, 1.0 + halves, np.tile([0, 1], 20), 165) == (None, "0" * 40)
-    assert told(tmp_path, 1.0 + halves, halves) == (40, "0" * 20 + "1" * 20)
+    assert told(tmp_path, 1.0 + halves, np.tile([0, 1], 20), 85) == (None, "0" * 40)
+    assert told(tmp_path, 1.0 + halves, halves) == (20, "0" * 20 + "1" * 20)
 
 
 def test_who_would_wait_and_is_on_the_wrong_side_changes_it(tmp_path):
     """The first of the second kind is nearer to the other one, but near the middle."""
     halves = np.repeat([0, 1], 20)
     level = np.where(np.arange(40) == 20, 1.4, 1.0 + halves)
-    assert told(tmp_path, level, halves) == (40, "0" * 20 + "1" * 20)
-    assert told(tmp_path, level, np.zeros(40)) == (40, "0" * 21 + "1" * 19)  # nobody knows
+    assert told(tmp_path, level, halves) == (20, "0" * 20 + "1" * 20)
+    assert told(tmp_path, level, np.zeros(40)) == (20, "0" * 21 + "1" * 19)  # nobody knows
 
 
 def who_would_wait(level):
-    """After the division in round 40."""
-    trace, algorithm = Trace(*made(level, 40), len(level)), FedGWC()
+    """After the division in round 20."""
+    trace, algorithm = Trace(*made(level, 20), len(level)), FedGWC()
     engine, state = Recorded(trace), algorithm.init(torch.zeros(1), len(level))
-    for engine.row in range(40):
+    for engine.row in range(20):
         state = algorithm.round(state, engine, Rng(0, engine.row + 1))
     return algorithm.sitting_out(state)
 
@@ -103,18 +103,18 @@ def test_a_division_stands_if_one_side_has_half_of_a_kind_more_than_of_another(o
     waits = np.isin(np.arange(len(kind)), who_would_wait(level))
     assert waits.sum() == (13 if more else 12)
     right = np.where(waits, kind > 0, level > 1.5) if stands else np.zeros(len(kind))
-    assert (first, adjusted_rand_index(right, [int(y) for y in labels])) == (40 if stands else None, 1)
+    assert (first, adjusted_rand_index(right, [int(y) for y in labels])) == (20 if stands else None, 1)
 
 
-@pytest.mark.parametrize(("doubt", "divided"), [(12.0, [40, 120]), (1e6, [40])])
+@pytest.mark.parametrize(("doubt", "divided"), [(12.0, [20, 70]), (1e6, [20])])
 def test_each_division_that_is_undone_is_counted(doubt, divided):
-    """Windows of 20 rounds; after an undoing two are skipped, and the third finds a first cut."""
+    """Windows of 10 rounds; after an undoing three are skipped, and the fourth finds a first cut."""
     level, kind = 1.0 + np.repeat([0, 1], 20), np.tile([0, 1], 20)
     seen = []
-    state = replay(Trace(*made(level, 165), 40), Told(truth=kind, doubt=doubt), watch=lambda t, s: seen.append((t, s)))
+    state = replay(Trace(*made(level, 85), 40), Told(truth=kind, doubt=doubt), watch=lambda t, s: seen.append((t, s)))
     asked = {t: v.wanted for t, s in seen for v in s.verdicts}
     assert [t for t, s in seen if any(v.divides for v in s.verdicts)] == divided
-    assert {t: asked[t] for t in (20, 40, 100, 120)} == {20: 4, 40: 4, 100: 4 + doubt, 120: 4 + doubt}
+    assert {t: asked[t] for t in (10, 20, 60, 70)} == {10: 4, 20: 4, 60: 4 + doubt, 70: 4 + doubt}
     assert [c.undone for c in state.clusters] == [len(divided)]
     assert state.splits == ()
 
@@ -123,9 +123,9 @@ def test_who_is_of_one_kind_is_not_parted():
     """The two kinds are, and then the two levels of either of them are none; that is asked for no more gain before."""
     kind = np.repeat([0, 1], 40)
     seen = []
-    trace = Trace(*made(1.0 + 4 * kind + np.tile([0, 1], 40), 65), 80)
+    trace = Trace(*made(1.0 + 4 * kind + np.tile([0, 1], 40), 35), 80)
     state = replay(trace, Told(truth=kind, min_size=15), watch=lambda t, s: seen.append((t, s)))
-    assert [(t, v.cluster, v.wanted) for t, s in seen for v in s.verdicts if v.divides] == [(40, 0, 4), (60, 1, 4), (60, 2, 4)]
+    assert [(t, v.cluster, v.wanted) for t, s in seen for v in s.verdicts if v.divides] == [(20, 0, 4), (30, 1, 4), (30, 2, 4)]
     assert [(c.members.tolist(), c.undone) for c in state.clusters] == [(list(range(40)), 1), (list(range(40, 80)), 1)]
 
 
@@ -138,6 +138,6 @@ def test_nothing_is_replayed_twice(tmp_path, monkeypatch, capsys):
     place.mkdir()
     evidence.main([record(place)])
     assert capsys.readouterr().out.startswith("1/1 the default, two groups/a: 2 clusters")
-    assert "| two groups | 1 | 45 | 40 | 2 | 1.00 | 1.00 |" in page.read_text()
+    assert "| two groups | 1 | 25 | 20 | 2 | 1.00 | 1.00 |" in page.read_text()
     evidence.main([place])
     assert capsys.readouterr().out == ""

@@ -76,19 +76,19 @@ def test_resuming_changes_nothing(name: str, small, tmp_path) -> None:
 
 
 def test_verdicts_are_recorded_once_each_however_often_a_run_is_resumed(small, tmp_path) -> None:
-    """With everybody there, windows are 20 rounds long: the run stops where one ends, and within one."""
-    job = small("fedgwc", rounds=70, algorithm={"rate": 1.0, "contrast": -1.0, "agreement": -1.0, "gain": -1e9})
+    """With everybody there, windows are 10 rounds long: the run stops where one ends, and within one."""
+    job = small("fedgwc", rounds=35, algorithm={"rate": 1.0, "contrast": -1.0, "agreement": -1.0, "gain": -1e9})
     assert run(job, tmp_path / "whole").last["clusters"] > 1
-    run(job, tmp_path / "parts", progress=StopAfter(20))
-    for stop in (40, 55):
+    run(job, tmp_path / "parts", progress=StopAfter(10))
+    for stop in (20, 25):
         run(None, tmp_path / "parts", resume=True, progress=StopAfter(stop))
     # as a kill leaves it: rounds after the checkpoint were noted, the last line only in part
     with (tmp_path / "parts" / "verdicts.jsonl").open("a") as file:
-        file.write('{"round": 60, "cluster": 1}\n{"round": 60, "clu')
+        file.write('{"round": 30, "cluster": 1}\n{"round": 30, "clu')
     assert run(None, tmp_path / "parts", resume=True).finished
     assert_same_runs(tmp_path / "whole", tmp_path / "parts")
     rows = RunFolder(tmp_path / "whole").verdicts()
-    assert [(r["round"], r["cluster"]) for r in rows[:2]] == [(20, 0), (40, 0)]
+    assert [(r["round"], r["cluster"]) for r in rows[:2]] == [(10, 0), (20, 0)]
     tree = json.loads((tmp_path / "whole" / "splits" / "tree.json").read_text())
     ended = [(n["ended"], n["id"], len(n["members"])) for n in tree if n["ended"] is not None]
     assert [(r["round"], r["cluster"], r["clients"]) for r in rows if r["divides"]] == sorted(ended)

@@ -107,7 +107,7 @@ GROUPING = {
     "ifca": "fedgwc.algorithms.ifca.best_models",
     "fesem": "fedgwc.algorithms.fesem.e_step",
     "cfl": "fedgwc.algorithms.cfl.CFL.cut",
-    "fedgwc": "fedgwc.algorithms.fedgwc.best_cut",
+    "fedgwc": "fedgwc.algorithms.proposals.best_cut",
     "fedgwc-paper": "fedgwc.algorithms.fedgwc.fedgw_cluster",
     "fedgwc-release": "fedgwc.algorithms.fedgwc.fedgw_cluster",
 }

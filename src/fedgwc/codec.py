@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedgwc.errors import InputError
 
-MAGIC = b"fedgwc-state-6\n"  # another number whenever what is written changes
+MAGIC = b"fedgwc-state-7\n"  # another number whenever what is written changes
 _DIGEST = hashlib.sha256().digest_size
 
 

@@ -235,10 +235,10 @@ def test_whom_nobody_helps_are_not_divided():
 
 
 def test_clients_that_drift_part_from_those_who_do_not_help_them():
-    """At a time when there are no groups yet: with echoes the first division has most of a kind on one side."""
+    """In the third window, when there are no groups yet: with echoes the first division has most of a kind on one side."""
 
     def purity(echo):
-        _, state = play(Helping(drop=1.0), 400, echo=echo, gain=1e9, visits=10)
+        _, state = play(Helping(drop=1.0), 300, echo=echo, gain=1e9, visits=5)
         first = state.splits[0]
         return max(np.mean(first.labels == KIND), np.mean(first.labels != KIND))
 
@@ -359,19 +359,19 @@ def test_a_cut_that_stands_goes_on_telling_and_another_begins_anew():
 
 
 def test_a_few_clients_have_time_to_make_a_model_theirs():
-    """Six who are all there have met twice in two rounds; a window lasts until half of them have trained 20 times."""
-    assert SETTLED == 20
+    """Six who are all there have met in one round; a window lasts until half of them have trained 10 times."""
+    assert SETTLED == 10
 
     def tried(**settings):
         algorithm = FedGWC(rate=1.0, **settings)
-        found = rounds(algorithm, Few(), torch.zeros(2, dtype=torch.float64), 6, 65, seed=1)
+        found = rounds(algorithm, Few(), torch.zeros(2, dtype=torch.float64), 6, 45, seed=1)
         return [t for t, s in found if s.verdicts]
 
-    assert tried() == [20, 40, 60]
-    assert tried(visits=25) == [25, 50]
-    assert tried(pairs_up_to=0, visits=3) == [30, 60]  # by client windows are long enough: ten times the visits
+    assert tried() == [10, 20, 30, 40]
+    assert tried(visits=15) == [15, 30, 45]
+    assert tried(pairs_up_to=0, visits=2) == [20, 40]  # by client windows are long enough: ten times the visits
     [cluster] = FedGWC().init(torch.zeros(1), 6).clusters
-    for trained, enough in (([20, 20, 20, 0, 0, 0], True), ([20, 20, 19, 19, 19, 19], False), ([25] * 6, True)):
+    for trained, enough in (([10, 10, 10, 0, 0, 0], True), ([10, 10, 9, 9, 9, 9], False), ([15] * 6, True)):
         assert _settled(replace(cluster, visits=np.diag(trained))) == enough
 
 

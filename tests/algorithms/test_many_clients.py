@@ -53,7 +53,8 @@ class Private(Spoken):
 
 
 def play(engine, n_rounds, n_clients=30, **settings):
-    algorithm = FedGWC(**{"rate": 1.0, "visits": 1, "pairs_up_to": 0} | settings)
+    """Everybody is there, and divisions that nobody tries."""
+    algorithm = FedGWC(**{"rate": 1.0, "pairs_up_to": 0, "second_look": False} | settings)
     start = torch.zeros(2, dtype=torch.float64)
     return algorithm, [s for _, s in rounds(algorithm, engine, start, n_clients, n_rounds, seed=1)]
 
@@ -64,9 +65,9 @@ def divisions(state):
 
 @pytest.mark.parametrize("engine", [Spoken(), Private(np.repeat([0.0, 3.0], [24, 6]))], ids=["losses", "rewards"])
 def test_where_all_are_there_clients_are_divided_as_by_pairs(engine):
-    """Everybody's company is the same then. A window lasts for 2 x 10 rounds of a client, or 20 meetings of a pair."""
-    one, by_client = play(engine, 120, visits=2)
-    _, by_pairs = play(engine, 120, visits=20, pairs_up_to=30)
+    """Everybody's company is the same then. A window lasts for 1 x 10 rounds of a client, or until half have trained 10 times."""
+    one, by_client = play(engine, 60)
+    _, by_pairs = play(engine, 60, pairs_up_to=30)
     assert not by_client[-1].clusters[0].by_pairs
     assert by_pairs[-1].clusters[0].by_pairs
     assert len(divisions(by_pairs[-1])) >= 1
@@ -80,9 +81,9 @@ def test_where_all_are_there_clients_are_divided_as_by_pairs(engine):
 
 
 def test_groups_are_found_from_small_cohorts():
-    """3 of 60 clients a round: a pair meets once in 600 rounds, a client trains in 30 of them. Nobody can be asked."""
+    """3 of 60 clients a round: a pair meets once in 600 rounds, a client trains in 30 of them."""
     group = np.repeat([0, 1], [40, 20])
-    algorithm, states = play(Spoken(2.0 * group), 900, 60, rate=0.05, second_look=False)
+    algorithm, states = play(Spoken(2.0 * group), 900, 60, rate=0.05)
     assert algorithm.clustering(states[-1]).labels.tolist() == group.tolist()
 
 
@@ -110,7 +111,7 @@ def test_who_was_away_stands_in_the_middle():
 def test_clients_that_were_never_there_are_not_a_group(pairs_up_to):
     """Clients in a row differ enough to be divided, and no cut is clear enough to be made twice; six of them are away."""
     row = 1 + np.random.default_rng(0).standard_normal(30)
-    _, states = play(Partly(row), 120, pairs_up_to=pairs_up_to, visits=20 if pairs_up_to else 2)
+    _, states = play(Partly(row), 120, pairs_up_to=pairs_up_to)
     assert not any(set(np.flatnonzero(s.labels == y)) <= set(range(6)) for s in states[-1].splits for y in (0, 1))
 
 

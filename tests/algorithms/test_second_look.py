@@ -20,7 +20,7 @@ from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Verdict, copied
 from fedgwc.algorithms.fedgwc_state import Split as Division
 from fedgwc.algorithms.learning import learnt
 from fedgwc.algorithms.membership import with_members
-from fedgwc.algorithms.second_look import Usual, better_served, looked_again, who_waits
+from fedgwc.algorithms.second_look import Usual, better_served, is_tried, looked_again, who_waits
 from fedgwc.algorithms.verdicts import NO_ONE_WAITS, Waiting
 from fedgwc.algorithms.windows import one_less, with_window
 from fedgwc.codec import pack, unpack
@@ -94,7 +94,7 @@ def test_nobody_is_unsure_and_a_witness() -> None:
     assert waiting([-3.0] * 8 + [-1.0] + [-0.4] * 8, [1.0] * 15) == ([*range(9, 13)], [8, *range(13, 17), *range(17, 22)])
 
 
-@pytest.mark.parametrize(("size", "witnesses"), [(15, 5), (17, 5), (18, 6), (20, 6), (21, 7), (24, 7), (100, 7)])
+@pytest.mark.parametrize(("size", "witnesses"), [(9, 3), (11, 3), (12, 4), (17, 5), (18, 6), (20, 6), (21, 7), (24, 7), (100, 7)])
 def test_there_are_seven_witnesses_of_a_side_and_a_third_of_it_at_most(size: int, witnesses: int) -> None:
     """Whether somebody is unsure, the last of one side or of the other, or nobody is."""
     who = [*range(witnesses), *range(size, size + 5)]
@@ -103,13 +103,24 @@ def test_there_are_seven_witnesses_of_a_side_and_a_third_of_it_at_most(size: int
     assert waiting([-1.0] * size, [1.0] * 14 + [0.1]) == ([size + 14], who)
 
 
-@pytest.mark.parametrize("sizes", [(14, 14), (14, 15), (15, 14), (14, 40), (40, 14)])
-def test_nobody_waits_where_fewer_than_fifteen_are_on_a_side(sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("sizes", [(8, 8), (8, 9), (9, 8), (8, 40), (40, 8)])
+def test_nobody_waits_where_fewer_than_nine_are_on_a_side(sizes: tuple[int, int]) -> None:
     behind, ahead = ([-1.0] * (n - 1) + [-0.1] for n in sizes)
     assert waiting(behind, [-x for x in ahead]) == ([], [])
 
 
-@pytest.mark.parametrize(("size", "most"), [(15, 3), (16, 4), (19, 4), (20, 5), (29, 7), (100, 25)])
+@pytest.mark.parametrize(
+    ("sizes", "enough"), [((9, 9), False), ((14, 40), False), ((40, 14), False), ((15, 15), True), ((15, 40), True)]
+)
+def test_of_a_side_of_fewer_than_fifteen_somebody_waits_but_too_few(sizes: tuple[int, int], enough: bool) -> None:
+    labels = np.repeat([0, 1], sizes)
+    cut = Cut(labels, 0.5, np.ones(1), 20.0, 2.0 * labels - 1)
+    assert len(who_waits(cut).clients)
+    assert is_tried(cut, who_waits(cut)) == enough
+    assert not is_tried(cut, NO_ONE_WAITS)
+
+
+@pytest.mark.parametrize(("size", "most"), [(9, 2), (11, 2), (12, 3), (15, 3), (16, 4), (19, 4), (20, 5), (29, 7), (100, 25)])
 def test_a_quarter_of_a_side_is_unsure_at_most(size: int, most: int) -> None:
     few = (size - 1) // 2
     unsure, _ = waiting([-1.0] * (size - few) + [-0.1] * few, [1.0] * 15)
@@ -122,7 +133,7 @@ def test_of_either_side_some_wait_but_not_most(some: int, others: int, seed: int
     places = np.random.default_rng(seed).normal(size=some + others)
     unsure, witnesses = waiting(places[:some].tolist(), places[some:].tolist())
     assert sorted({*unsure, *witnesses}) == sorted([*unsure, *witnesses])
-    if min(some, others) < 15:
+    if min(some, others) < 9:
         assert (unsure, witnesses) == ([], [])
         return
     for who, size in ((range(some), some), (range(some, some + others), others)):
@@ -379,7 +390,7 @@ def test_who_leaves_and_comes_back_changes_nothing_among_the_others(seed: int, b
     members = np.sort(rng.choice(30, K, replace=False))
     shape = (K, K) if by_pairs else (K,)
     c = replace(c, members=members, P=rng.random(shape), visits=rng.integers(0, 9, shape), gamma=rng.random(K))
-    c = replace(c, late=rng.integers(0, 3, K), paths=None if by_pairs else rng.random((K, 3)))
+    c = replace(c, late=rng.integers(0, 4, K), paths=None if by_pairs else rng.random((K, 3)))
     if by_pairs:
         c = replace(c, echo=rng.normal(size=shape), level=rng.random(K), distances=squared(rng.random(K).tolist()))
     others = np.setdiff1d(np.arange(30), members)[: rng.integers(0, 4)]
@@ -492,7 +503,7 @@ def divided(waiting: Waiting = WAIT, side: Ids = SIDE) -> FedGWCState:
 
 
 def no_more(whole: Cluster, labels: Ids, ended: int = 0) -> Division:
-    return Division(whole.id, whole.parent, whole.born, ended, whole.members, labels, whole.scores, whole.undone)
+    return Division(whole.id, whole.parent, whole.born, ended, whole.members, labels, whole.scores, whole.undone, whole.differed)
 
 
 def in_two(whole: Cluster, labels: Ids, first: int, waiting: Waiting) -> tuple[Cluster, ...]:
@@ -520,7 +531,7 @@ def nobody_waits(state: FedGWCState, late: Ids = WAITING) -> None:
     for c in state.clusters:
         assert (c.waiting, c.witnesses) == (None, None)
         assert c.late is not None
-        assert c.late.tolist() == np.where(np.isin(c.members, late), 2, 0).tolist()
+        assert c.late.tolist() == np.where(np.isin(c.members, late), 3, 0).tolist()
 
 
 CLEARLY = 1000.0  # deviations between two sides within which nobody differs: that is the most that is told
@@ -786,16 +797,20 @@ def test_the_model_is_the_mean_where_too_few_say_which_is_best() -> None:
     assert whole.server.theta.tolist() == [0.5]
 
 
+@pytest.mark.parametrize("differed", [True, False])
 @pytest.mark.parametrize("by_pairs", [True, False])
-def test_what_is_put_together_is_what_was_divided_and_begins_anew(by_pairs: bool) -> None:
-    """Cluster 4 of 2, born in round 3; all that is left of the rounds since then is the model, and that another was undone."""
+def test_what_is_put_together_is_what_was_divided_and_begins_anew(by_pairs: bool, differed: bool) -> None:
+    """Cluster 4 of 2, born in round 3; all that is left of the rounds since then is the model, and that another was undone.
+
+    Of those before, whether its clients differed.
+    """
     algorithm = replace(ASK, pairs_up_to=50 if by_pairs else 2)
     [root] = algorithm.init(torch.zeros(1, dtype=torch.float64), 50).clusters
-    was = replace(root, id=4, parent=2, born=3, scores={2: 0.25}, attempts=7, undone=3)
+    was = replace(root, id=4, parent=2, born=3, scores={2: 0.25}, attempts=7, undone=3, differed=differed)
     sides = algorithm._children(was, SIDE, {2: 0.75}, 5, 0, WAIT)
     state = FedGWCState(tuple(sides), (no_more(was, SIDE),), np.zeros(50, np.int64), 7)
     [whole] = look(algorithm, state, Kinds(ONE_KIND), LAST)[0].clusters
-    assert pack(whole) == pack(replace(was, late=np.full(50, 2), attempts=0, undone=4))
+    assert pack(whole) == pack(replace(was, late=np.full(50, 3), attempts=0, undone=4))
 
 
 @pytest.mark.parametrize(("clear", "stands"), [(2.5, True), (2.02, True), (1.98, False), (0.1, False)])
@@ -918,7 +933,7 @@ def sound(algorithm: FedGWC, state: FedGWCState) -> bool:
     return True
 
 
-@given(st.integers(15, 35), st.integers(0, 10**6), st.floats(0, 4), st.sampled_from([FIRST, 2 * FIRST, LAST, 2 * LAST]))
+@given(st.integers(9, 41), st.integers(0, 10**6), st.floats(0, 4), st.sampled_from([FIRST, 2 * FIRST, LAST, 2 * LAST]))
 def test_whoever_is_where_nobody_is_lost(size: int, seed: int, by: float, number: int) -> None:
     rng = np.random.default_rng(seed)
     side = rng.permutation(np.repeat([0, 1], [size, 50 - size]))
@@ -1099,7 +1114,7 @@ def test_where_nobody_is_late_windows_add_up(K: int, seed: int, by_pairs: bool) 
 def test_distances_stay_distances_whoever_is_late(K: int, seed: int, real: Any) -> None:
     """Among the others they are as if those had been in no round; theirs have all grown by the same factor, 100 at most."""
     rng = np.random.default_rng(seed)
-    before, views, late = rng.random(K), rng.random((2, K, K)).astype(real), rng.integers(0, 3, K)
+    before, views, late = rng.random(K), rng.random((2, K, K)).astype(real), rng.integers(0, 4, K)
     late[0] = 0
     was = line(before.tolist(), late, real=real)
     found, away = distances(was, *views.copy()), late > 0
@@ -1174,16 +1189,17 @@ def test_what_was_usual_for_those_who_waited_is_forgotten() -> None:
         assert np.isnan(c.level).tolist() == np.isin(c.members, WAITING).tolist()
 
 
-def test_who_is_late_is_so_for_two_windows() -> None:
-    """That in which it waited, of 10 rounds here, and the next, of 20."""
-    after = [one_less(late) for late in (ids(0, 2, 1), ids(0, 1), ids(0, 0), None)]
-    assert [late is not None and late.tolist() for late in after] == [[0, 1, 0], False, False, False]
+def test_who_is_late_is_so_for_three_windows() -> None:
+    """That in which it waited and the next two, all of 10 rounds."""
+    after = [one_less(late) for late in (ids(0, 3, 2, 1), ids(0, 1), ids(0, 0), None)]
+    assert [late is not None and late.tolist() for late in after] == [[0, 2, 1, 0], False, False, False]
     seen: list[tuple[int, Any, Any]] = [(0, None, None)]
-    for t, s in rounds(replace(ASK, rate=1.0), Kinds(SIDE), torch.empty(0), 50, 55, state=divided()):
+    for t, s in rounds(replace(ASK, rate=1.0), Kinds(SIDE), torch.empty(0), 50, 35, state=divided()):
         [c] = [c for c in s.clusters if 0 in c.members]
         now = t, waiting_in(s)[0], None if c.late is None else c.late[18:].tolist()
         seen += [now] if now[1:] != seen[-1][1:] else []
-    assert seen[1:] == [(1, WAITING[:5].tolist(), None), (10, None, [0, 0, 1, 1, 1, 1, 1]), (30, None, None)]
+    late = [[0, 0, n, n, n, n, n] for n in (2, 1)]
+    assert seen[1:] == [(1, WAITING[:5].tolist(), None), (10, None, late[0]), (20, None, late[1]), (30, None, None)]
 
 
 def test_children_are_as_late_as_they_were() -> None:
@@ -1254,12 +1270,12 @@ by_pairs_and_by_client = pytest.mark.parametrize("settings", [{}, {"pairs_up_to"
 
 @by_pairs_and_by_client
 def test_a_client_on_the_wrong_side_finds_its_own(settings: dict[str, Any]) -> None:
-    """Windows of 20 rounds: the second divides, and for 10 rounds those in the middle wait."""
-    algorithm, states = play(95, **settings)
-    assert states[39].splits[0].labels.tolist() == FOUND[:60].tolist()
-    in_the_middle_wait(states[39])
+    """Windows of 10 rounds: the second divides, and for 10 rounds those in the middle wait."""
+    algorithm, states = play(65, **settings)
+    assert states[19].splits[0].labels.tolist() == FOUND[:60].tolist()
+    in_the_middle_wait(states[19])
     moved = [(t, v.cluster, v.sizes, v.to) for t, s in enumerate(states, 1) for v in s.verdicts if v.reason == "moved"]
-    assert moved == [(50, 2, (30, 1), 1)]
+    assert moved == [(30, 2, (30, 1), 1)]
     assert algorithm.clustering(states[-1]).labels.tolist() == KIND[:60].tolist()
     assert [c.server.theta.item() for c in states[-1].clusters] == pytest.approx([0, 1])
     assert all(c.late is None and c.waiting is None for c in states[-1].clusters)
@@ -1268,7 +1284,7 @@ def test_a_client_on_the_wrong_side_finds_its_own(settings: dict[str, Any]) -> N
     [root, left, right] = algorithm.tree(states[-1])
     assert sorted(left["members"] + right["members"]) == root["members"]
 
-    algorithm, states = play(95, **settings, second_look=False)
+    algorithm, states = play(65, **settings, second_look=False)
     assert algorithm.clustering(states[-1]).labels.tolist() == FOUND[:60].tolist()
     assert all(c.waiting is None and c.late is None for s in states for c in s.clusters)
 
@@ -1285,37 +1301,39 @@ class Private(Heard):
 
 def test_nobody_waits_whose_losses_are_private() -> None:
     """They do not tell by how much one model serves them better. Those between the two kinds have the largest rewards."""
-    _, states = play(40, Private(), min_size=3)
+    _, states = play(20, Private(), min_size=3)
     assert [v.reason for s in states for v in s.verdicts if v.divides] == ["groups"]
     assert waiting_in(states[-1]) == [None, None]
 
 
 def test_nobody_waits_where_clients_are_divided_because_they_drift() -> None:
-    for settings, reason, waits in (({}, "drift", False), ({"drift": 9.0}, "groups", True)):
-        _, states = play(40, Drifting(), **settings)
-        assert [v.reason for s in states for v in s.verdicts if v.divides] == [reason]
-        assert [w is not None for w in waiting_in(states[-1])] == [waits, waits]
+    """In the third window; if groups are clear, they are divided in the second, and some try that, drift or no drift."""
+    groups = 20, 0, "groups"
+    for settings, verdict in (({"gain": 1e6}, (30, 0, "drift")), ({}, groups), ({"drift": 9.0}, groups)):
+        _, states = play(verdict[0], Drifting(), **settings)
+        assert told(states, "drift", "groups") == [verdict]
+        assert [w is not None for w in waiting_in(states[-1])] == [verdict == groups] * 2
 
 
 @pytest.mark.parametrize("who", ["waiting", "witnesses", "late"])
 def test_a_state_in_which_somebody_waits_or_is_late_is_saved_and_read(who: str) -> None:
-    algorithm, states = play(76)
+    algorithm, states = play(66)
     at = next(t for t, s in enumerate(states, 1) if any(getattr(c, who) is not None for c in s.clusters))
     again = unpack(pack(states[at - 1]), FedGWCState)
     for a, b in zip(again.clusters, states[at - 1].clusters, strict=True):
         np.testing.assert_array_equal(getattr(a, who), getattr(b, who))
-    *_, (_, last) = rounds(algorithm, Heard(), torch.empty(0), 0, 76, seed=1, state=again, done=at)
+    *_, (_, last) = rounds(algorithm, Heard(), torch.empty(0), 0, 66, seed=1, state=again, done=at)
     assert pack(last) == pack(states[-1])
 
 
 def test_a_federation_grows_while_somebody_waits() -> None:
     """By two who are of the second kind."""
-    algorithm, states = play(45)
+    algorithm, states = play(25)
     wider = grow(states[-1], ids(1, 1))
     assert members(wider) == [list(range(29)), list(range(29, 62))]
     assert waiting_in(wider) == waiting_in(states[-1])
     in_the_middle_wait(wider)
-    found = [s for _, s in rounds(algorithm, Heard(), torch.empty(0), 0, 95, seed=1, state=wider, done=45)]
+    found = [s for _, s in rounds(algorithm, Heard(), torch.empty(0), 0, 65, seed=1, state=wider, done=25)]
     assert algorithm.clustering(found[-1]).labels.tolist() == KIND.tolist()
     late = next(s for s in found if any(c.late is not None for c in s.clusters))
     wider = grow(late, ids(0))
@@ -1354,108 +1372,169 @@ TRIALS = "groups", "moved", "confirmed", "rejoined"
 
 @by_pairs_and_by_client
 def test_true_groups_are_confirmed(settings: dict[str, Any]) -> None:
-    """Windows of 20 rounds; those who wait are asked after 10."""
-    algorithm, states = play(95, Levels(KIND, 1.0 + KIND), **settings)
-    assert told(states, *TRIALS) == [(40, 0, "groups"), (50, 1, "confirmed")]
+    """Windows of 10 rounds; those who wait are asked after as many."""
+    algorithm, states = play(65, Levels(KIND, 1.0 + KIND), **settings)
+    assert told(states, *TRIALS) == [(20, 0, "groups"), (30, 1, "confirmed")]
     assert algorithm.clustering(states[-1]).labels.tolist() == KIND[:60].tolist()
     assert all(sound(algorithm, s) for s in states)
 
 
 @by_pairs_and_by_client
 def test_a_federation_without_groups_that_was_divided_is_put_together_again(settings: dict[str, Any]) -> None:
-    """Asked twice in 20 rounds, and then for the best model. Two windows are skipped, the third finds a first cut, and so on."""
+    """Asked twice in 20 rounds, and then for the best model. Three windows are skipped, the next finds a first cut, and so on."""
     engine = Kinds(np.zeros(60))
-    algorithm, states = play(160, engine, **settings, **FORCED)
-    first = [(20, 0, "first cut"), (40, 0, "groups"), (60, 0, "rejoined")]
-    assert told(states) == [*first, *((100 + t, 0, reason) for t, _, reason in first)]
+    algorithm, states = play(110, engine, **settings, **FORCED)
+    first = [(10, 0, "first cut"), (20, 0, "groups"), (40, 0, "rejoined")]
+    assert told(states) == [*first, *((70 + t, 0, reason) for t, _, reason in first)]
     assert len(engine.asked) == 6
-    assert [[c.id for c in states[t - 1].clusters] for t in (39, 40, 59, 60, 139, 140, 159, 160)] == [
+    assert [[c.id for c in states[t - 1].clusters] for t in (19, 20, 39, 40, 89, 90, 109, 110)] == [
         *([0], [1, 2], [1, 2], [0]),
         *([0], [3, 4], [3, 4], [0]),
     ]
-    assert [states[t - 1].n_born for t in (39, 60, 160)] == [1, 3, 5]
+    assert [states[t - 1].n_born for t in (19, 40, 110)] == [1, 3, 5]
     assert all(sound(algorithm, s) for s in states)
 
 
 @by_pairs_and_by_client
 def test_a_federation_that_was_put_together_too_early_is_divided_again(settings: dict[str, Any]) -> None:
     """Models do not differ before the third question."""
-    algorithm, states = play(155, Later(2), **settings)
-    assert told(states, *TRIALS) == [(40, 0, "groups"), (60, 0, "rejoined"), (140, 0, "groups"), (150, 3, "confirmed")]
+    algorithm, states = play(105, Later(2), **settings)
+    assert told(states, *TRIALS) == [(20, 0, "groups"), (40, 0, "rejoined"), (90, 0, "groups"), (100, 3, "confirmed")]
     assert algorithm.clustering(states[-1]).labels.tolist() == KIND[:60].tolist()
-    assert nodes(algorithm, states[-1]) == [(0, None, 0, 140), (3, 0, 140, None), (4, 0, 140, None)]
+    assert nodes(algorithm, states[-1]) == [(0, None, 0, 90), (3, 0, 90, None), (4, 0, 90, None)]
 
 
 @by_pairs_and_by_client
 def test_a_division_within_a_confirmed_one_is_undone_by_itself(settings: dict[str, Any]) -> None:
-    """Three levels of losses, and two kinds: a model of its own serves nobody of the last 60 better."""
-    engine = Levels(np.repeat([0, 1], [30, 60]), np.repeat([1.0, 5.0, 6.0], 30))
+    """Three levels of losses, and two kinds: a model of its own serves nobody of the last 60 better.
+
+    Seven of these wait, so that half of the pairs have met by the round in which they come back, and a window is over.
+    """
+    engine = Levels(np.repeat([0, 1], [30, 60]), np.repeat([1.0, 5.0, 5.5], 30))
     algorithm = FedGWC(rate=1.0, min_size=15, **settings)
-    states = [s for _, s in rounds(algorithm, engine, torch.zeros(1, dtype=torch.float64), 90, 85, seed=1)]
-    assert told(states, *TRIALS) == [(40, 0, "groups"), (50, 1, "confirmed"), (60, 2, "groups"), (80, 2, "rejoined")]
-    assert nodes(algorithm, states[-1]) == [(0, None, 0, 40), (1, 0, 40, None), (2, 0, 40, None)]
+    states = [s for _, s in rounds(algorithm, engine, torch.zeros(1, dtype=torch.float64), 90, 55, seed=1)]
+    assert told(states, *TRIALS) == [(20, 0, "groups"), (30, 1, "confirmed"), (30, 2, "groups"), (50, 2, "rejoined")]
+    assert nodes(algorithm, states[-1]) == [(0, None, 0, 20), (1, 0, 20, None), (2, 0, 20, None)]
     assert members(states[-1]) == [list(range(30)), list(range(30, 90))]
-    [was] = [c for c in states[58].clusters if c.id == 2]
-    [now] = [c for c in states[79].clusters if c.id == 2]
+    [was] = [c for c in states[28].clusters if c.id == 2]
+    [now] = [c for c in states[49].clusters if c.id == 2]
     assert now.scores == was.scores != {}
+    assert (was.differed, now.differed) == (False, False)  # they do, but some of them were late
     assert all(sound(algorithm, s) for s in states)
+
+
+class Fading(Later):
+    """Two kinds that lose alike after 10 rounds, and that no model serves better."""
+
+    def __init__(self) -> None:
+        super().__init__(1000)
+
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+        if len(self.trained) == 10:
+            self.level = np.ones(62)
+        return super().train(clients, models, which, seed)
+
+
+@by_pairs_and_by_client
+def test_that_clients_differed_once_is_remembered_but_not_by_the_sides_of_a_division(settings: dict[str, Any]) -> None:
+    """In the first window. The second divides them for that; when that is undone, it still holds."""
+    _, states = play(80, Fading(), **settings)
+    assert told(states) == [(10, 0, "first cut"), (20, 0, "groups"), (40, 0, "rejoined"), (80, 0, "first cut")]
+    assert [(v.differed, v.differs, 2 * v.apart >= v.rounds) for t in (10, 20, 80) for v in states[t - 1].verdicts] == [
+        *((False, True, True), (True, True, False), (True, True, False)),
+    ]
+    differed = [[c.differed for c in states[t - 1].clusters] for t in (9, 10, 19, 20, 39, 40, 50, 70, 80)]
+    assert differed == [[False], [True], [True], [False] * 2, [False] * 2, [True], [True], [True], [True]]
+    assert [[s.differed for s in states[t - 1].splits] for t in (20, 39)] == [[True], [True]]
+
+
+@pytest.mark.parametrize(
+    ("heard", "apart", "late", "now", "for_good"),
+    [(4, 2, [0, 0], True, True), (4, 1, [0, 0], False, False), (4, 2, [0, 1], True, False), (0, 0, [0, 0], True, False)],
+)
+def test_clients_differ_for_good_if_a_window_says_so_in_which_all_are_heard(
+    heard: int, apart: int, late: list[int], now: bool, for_good: bool
+) -> None:
+    [root] = FedGWC().init(torch.zeros(1), 2).clusters
+    window = replace(root, heard=heard, apart=apart, late=ids(*late))
+    assert (window.differs, window.has_differed) == (now, for_good)
+    assert replace(window, differed=True).has_differed
+
+
+def test_that_clients_differed_is_saved_and_read() -> None:
+    """Of a cluster after the first window; of a division and its verdict after the second."""
+    _, states = play(20, Fading())
+    whole, parted = (unpack(pack(states[t - 1]), FedGWCState) for t in (10, 20))
+    assert [row.differed for row in (*whole.clusters, *whole.verdicts)] == [True, False]
+    assert [row.differed for row in (*parted.splits, *parted.verdicts, *parted.clusters)] == [True, True, False, False]
 
 
 def test_what_is_recorded_of_a_division_that_is_undone() -> None:
     """The division when it is made, nothing when it is undone, and a tree in which it never was."""
-    algorithm, states = play(140, Kinds(np.zeros(60)), **FORCED)
-    assert {t: list(algorithm.events(s)) for t, s in enumerate(states, 1) if algorithm.events(s)} == {40: ["0"], 140: ["0"]}
-    assert [list(algorithm.matrices(states[t - 1])) for t in (59, 60)] == [["end-1", "end-2"], ["end-0"]]
-    [root] = algorithm.tree(states[59])
+    algorithm, states = play(90, Kinds(np.zeros(60)), **FORCED)
+    assert {t: list(algorithm.events(s)) for t, s in enumerate(states, 1) if algorithm.events(s)} == {20: ["0"], 90: ["0"]}
+    assert [list(algorithm.matrices(states[t - 1])) for t in (39, 40)] == [["end-1", "end-2"], ["end-0"]]
+    [root] = algorithm.tree(states[39])
     assert root == {"id": 0, "parent": None, "born": 0, "ended": None, "members": list(range(60)), "scores": {}}
-    assert algorithm.clustering(states[59]).labels.tolist() == [0] * 60
-    assert algorithm.sitting_out(states[59]).tolist() == []
+    assert algorithm.clustering(states[39]).labels.tolist() == [0] * 60
+    assert algorithm.sitting_out(states[39]).tolist() == []
 
 
 @by_pairs_and_by_client
 def test_whoever_saves_and_resumes_during_a_trial_or_after_it_changes_nothing(settings: dict[str, Any]) -> None:
     """Before they are asked, when they have been, when all is undone, and in the windows that are skipped."""
-    algorithm, states = play(152, Kinds(np.zeros(60)), **settings, **FORCED)
+    algorithm, states = play(102, Kinds(np.zeros(60)), **settings, **FORCED)
     packed = [pack(s) for s in states]
-    for done in (40, 45, 50, 59, 60, 61, 80, 105, 140, 151):
+    for done in (20, 25, 30, 39, 40, 41, 55, 75, 90, 101):
         again = unpack(packed[done - 1], FedGWCState)
         assert pack(again) == packed[done - 1]
-        later = rounds(algorithm, Kinds(np.zeros(60)), torch.empty(0), 0, min(done + 45, 152), seed=1, state=again, done=done)
+        later = rounds(algorithm, Kinds(np.zeros(60)), torch.empty(0), 0, min(done + 45, 102), seed=1, state=again, done=done)
         assert all(pack(s) == packed[t - 1] for t, s in later), done
 
 
 def test_how_often_a_cluster_was_put_together_is_saved_and_read() -> None:
     """Once before the second trial, which is undone too."""
-    _, states = play(160, Kinds(np.zeros(60)), **FORCED)
-    trial, whole = (unpack(pack(states[t - 1]), FedGWCState) for t in (141, 160))
+    _, states = play(110, Kinds(np.zeros(60)), **FORCED)
+    trial, whole = (unpack(pack(states[t - 1]), FedGWCState) for t in (91, 110))
     assert [(s.id, s.undone) for s in trial.splits] == [(0, 1)]
     assert [(c.id, c.undone) for c in (*trial.clusters, *whole.clusters)] == [(3, 0), (4, 0), (0, 2)]
 
 
 @by_pairs_and_by_client
 def test_a_window_in_which_everybody_is_late_is_skipped(settings: dict[str, Any]) -> None:
-    """Two are: nothing is told of them, and nothing of them is known later."""
-    _, states = play(120, Kinds(np.zeros(60)), **settings, **FORCED)
-    for t, late in ((60, 2), (79, 2), (80, 1), (99, 1), (100, None), (119, None)):
+    """Three are: nothing is told of them, and nothing of them is known later."""
+    _, states = play(80, Kinds(np.zeros(60)), **settings, **FORCED)
+    for t, late in ((40, 3), (49, 3), (50, 2), (59, 2), (60, 1), (69, 1), (70, None), (79, None)):
         [c] = states[t - 1].clusters
         assert (None if c.late is None else set(c.late.tolist())) == (None if late is None else {late})
         assert (c.distances, c.paths, c.cut, c.attempts) == (None, None, None, 0)
-    [c] = states[119].clusters
+    [c] = states[79].clusters
     assert c.cut is not None
     assert c.distances is not None or c.paths is not None
 
 
 @by_pairs_and_by_client
+@pytest.mark.parametrize("differed", [True, False])
+def test_a_window_that_is_skipped_does_not_tell_whether_clients_differ(differed: bool, settings: dict[str, Any]) -> None:
+    """They do, but nobody is compared in three windows."""
+    algorithm = FedGWC(rate=1.0, **settings)
+    state = algorithm.init(torch.zeros(1, dtype=torch.float64), 60)
+    start = replace(state, clusters=(replace(state.clusters[0], late=np.full(60, 3), differed=differed),))
+    states = [s for _, s in rounds(algorithm, Levels(KIND, 1.0 + KIND), torch.empty(0), 0, 40, state=start)]
+    assert [states[t - 1].clusters[0].differed for t in (10, 20, 30, 39, 40)] == [differed] * 4 + [True]
+
+
+@by_pairs_and_by_client
 def test_who_joined_during_a_trial_is_in_the_cluster_that_is_put_together(settings: dict[str, Any]) -> None:
     engine = Kinds(np.zeros(62))
-    algorithm, states = play(45, engine, **settings, **FORCED)
+    algorithm, states = play(25, engine, **settings, **FORCED)
     wider = grow(states[-1], ids(0, 1))
-    found = [s for _, s in rounds(algorithm, engine, torch.empty(0), 0, 60, seed=1, state=wider, done=45)]
+    found = [s for _, s in rounds(algorithm, engine, torch.empty(0), 0, 40, seed=1, state=wider, done=25)]
     assert all(sound(algorithm, s) for s in found[-1:])
     [whole] = found[-1].clusters
     assert (whole.id, whole.members.tolist()) == (0, list(range(62)))
     assert whole.late is not None
-    assert whole.late.tolist() == [2] * 62
+    assert whole.late.tolist() == [3] * 62
     assert [v.sizes for v in found[-1].verdicts] == [tuple(len(c.members) for c in wider.clusters)]
 
 
@@ -1465,11 +1544,11 @@ def test_newcomers_are_not_compared_with_each_other_where_all_others_are_late(se
     algorithm = FedGWC(rate=1.0, **settings)
     engine = Levels(np.zeros(60), 1 + 0.3 * np.random.default_rng(0).standard_normal(60))
     state = algorithm.init(torch.zeros(1, dtype=torch.float64), 40)
-    state = grow(replace(state, clusters=(replace(state.clusters[0], late=np.full(40, 2)),)), np.zeros(20, np.int64))
-    states = [s for _, s in rounds(algorithm, engine, torch.empty(0), 0, 60, state=state)]
-    assert told(states) == [(60, 0, "first cut")]
-    assert states[19].clusters[0].late is not None
-    assert states[19].clusters[0].late.tolist() == [1] * 40 + [0] * 20
+    state = grow(replace(state, clusters=(replace(state.clusters[0], late=np.full(40, 3)),)), np.zeros(20, np.int64))
+    states = [s for _, s in rounds(algorithm, engine, torch.empty(0), 0, 40, state=state)]
+    assert told(states) == [(40, 0, "first cut")]
+    assert states[9].clusters[0].late is not None
+    assert states[9].clusters[0].late.tolist() == [2] * 40 + [0] * 20
 
 
 # What is asked for where nobody can try
@@ -1478,7 +1557,7 @@ def test_newcomers_are_not_compared_with_each_other_where_all_others_are_late(se
 def wanted(engine: Kinds, n_clients: int = 60, **settings: Any) -> tuple[str, float | None]:
     """The verdict on the second window, and the gain that was asked for; it is 70 of 60 clients."""
     algorithm = FedGWC(**{"rate": 1.0, "n_max": 2, "min_size": 8, "doubt": 12.0} | settings)
-    *_, (_, last) = rounds(algorithm, engine, torch.zeros(1, dtype=torch.float64), n_clients, 40, seed=1)
+    *_, (_, last) = rounds(algorithm, engine, torch.zeros(1, dtype=torch.float64), n_clients, 20, seed=1)
     [verdict] = last.verdicts
     [row] = algorithm.verdicts(last)
     assert f"{verdict.wanted:g} is asked for" in row["why"]
@@ -1493,11 +1572,20 @@ def test_more_gain_is_asked_for_without_a_second_look(gain: float, alone: str, s
     assert wanted(Heard(), gain=gain, doubt=1, second_look=False, **settings) == ("groups", gain + 1)
 
 
-def test_more_gain_is_asked_for_where_too_few_are_on_a_side() -> None:
-    """14, of whom nobody may wait."""
-    for few in (14, 15):
-        kind = np.repeat([0, 1], [few, 46])
-        assert wanted(Levels(kind, 1.0 + kind), few + 46) == ("groups", 16 if few == 14 else 4)
+@pytest.mark.parametrize(("few", "gain"), [(8, 16), (9, 16), (14, 16), (15, 4)])
+def test_more_gain_is_asked_for_where_too_few_are_on_a_side(few: int, gain: float) -> None:
+    """Of 8 nobody may wait, of 9 to 14 so few that it is not enough."""
+    kind = np.repeat([0, 1], [few, 46])
+    assert wanted(Levels(kind, 1.0 + kind), few + 46) == ("groups", gain)
+
+
+@pytest.mark.parametrize("few", [8, 9, 14])
+def test_where_more_gain_is_asked_for_the_division_is_tried_all_the_same(few: int) -> None:
+    """But for 8, as nobody waits then. Models serve two kinds, or do not differ."""
+    side = np.repeat([0, 1], [few, 60 - few])
+    for kind, end in ((side, (30, 1, "confirmed")), (0 * side, (40, 0, "rejoined"))):
+        _, states = play(40, Levels(kind, 1.0 + side), min_size=8)
+        assert told(states, *TRIALS) == [(20, 0, "groups"), *([] if few == 8 else [end])]
 
 
 def test_more_gain_is_asked_for_where_losses_are_private() -> None:
@@ -1509,34 +1597,34 @@ def test_more_gain_is_asked_for_where_losses_are_private() -> None:
 
 @by_pairs_and_by_client
 def test_more_gain_is_asked_for_after_each_division_that_was_undone(settings: dict[str, Any]) -> None:
-    """12 more, window by window until the next division, in rounds 40, 140 and 240; who is parted then begins without that."""
-    _, states = play(240, Kinds(np.zeros(60)), **settings, **FORCED)
+    """12 more, window by window until the next division, in rounds 20, 90 and 160; who is parted then begins without that."""
+    _, states = play(160, Kinds(np.zeros(60)), **settings, **FORCED)
     asked = [(t, v.reason, v.wanted) for t, s in enumerate(states, 1) for v in s.verdicts if v.reason != "rejoined"]
     assert asked == [
-        *((20, "first cut", -1000), (40, "groups", -1000)),
-        *((120, "first cut", -988), (140, "groups", -988)),
-        *((220, "first cut", -976), (240, "groups", -976)),
+        *((10, "first cut", -1000), (20, "groups", -1000)),
+        *((80, "first cut", -988), (90, "groups", -988)),
+        *((150, "first cut", -976), (160, "groups", -976)),
     ]
-    undone = [[c.undone for c in states[t - 1].clusters] for t in (39, 40, 59, 60, 100, 139, 140, 159, 160, 239, 240)]
+    undone = [[c.undone for c in states[t - 1].clusters] for t in (19, 20, 39, 40, 70, 89, 90, 109, 110, 159, 160)]
     assert undone == [[0], [0, 0], [0, 0], [1], [1], [1], [0, 0], [0, 0], [2], [2], [0, 0]]
-    assert [[s.undone for s in states[t - 1].splits] for t in (40, 60, 140, 160, 240)] == [[0], [], [1], [], [2]]
+    assert [[s.undone for s in states[t - 1].splits] for t in (20, 40, 90, 110, 160)] == [[0], [], [1], [], [2]]
 
 
 def test_where_there_is_much_doubt_nothing_is_tried_twice() -> None:
-    """Models that never differ; of two levels of losses the gain is some 100."""
-    _, states = play(200, Later(1000), doubt=1000.0)
-    tried = [(20, 0, "first cut"), (40, 0, "groups"), (60, 0, "rejoined"), (120, 0, "first cut")]
-    assert told(states) == [*tried, *((t, 0, "no groups") for t in (140, 160, 180, 200))]
+    """Models that never differ; of two levels of losses the gain is some 600."""
+    _, states = play(120, Later(1000), doubt=1000.0)
+    tried = [(10, 0, "first cut"), (20, 0, "groups"), (40, 0, "rejoined"), (80, 0, "first cut")]
+    assert told(states) == [*tried, *((t, 0, "no groups") for t in (90, 100, 110, 120))]
     assert states[-1].verdicts[0].wanted == 1004
 
 
 def test_children_of_a_cluster_that_was_put_together_are_asked_for_no_more_gain() -> None:
-    """Two kinds of 30, either with two levels of losses."""
+    """Two kinds of 30, either with two levels of losses; in the round of the second verdict a window of theirs is over too."""
     engine = Later(2)
     engine.level = np.tile([1.0, 1.3], 30) + 4 * KIND[:60]
-    _, states = play(200, engine, min_size=15)
-    assert told(states, *TRIALS)[:4] == [(40, 0, "groups"), (60, 0, "rejoined"), (140, 0, "groups"), (150, 3, "confirmed")]
-    asked = [(v.cluster, v.wanted) for s in states[150:] for v in s.verdicts if v.wanted is not None]
+    _, states = play(130, engine, min_size=15)
+    assert told(states, *TRIALS)[:4] == [(20, 0, "groups"), (40, 0, "rejoined"), (90, 0, "groups"), (100, 3, "confirmed")]
+    asked = [(v.cluster, v.wanted) for s in states[99:] for v in s.verdicts if v.wanted is not None]
     assert set(asked) == {(3, 4), (4, 4)}
 
 
@@ -1548,9 +1636,9 @@ def test_doubt_is_finite_and_not_negative(doubt: float) -> None:
 
 
 def test_clients_that_drift_are_divided_whatever_the_gain() -> None:
-    """Nobody tries that."""
-    _, states = play(40, Drifting(), gain=1e6)
-    assert told(states)[-1] == (40, 0, "drift")
+    """In the third window, and nobody tries that."""
+    _, states = play(30, Drifting(), gain=1e6)
+    assert told(states) == [(10, 0, "first cut"), (20, 0, "no groups"), (30, 0, "drift")]
     assert not any(waiting_in(states[-1]))
 
 
@@ -1560,16 +1648,16 @@ def test_clients_that_drift_are_divided_whatever_the_gain() -> None:
 def recorded() -> Trace:
     engine = Heard()
     everybody, which = np.arange(60), np.zeros(60, np.int64)
-    losses = [engine.train(everybody, torch.zeros(1, 1), which, t).losses.numpy() for t in range(70)]
-    return Trace(np.tile(everybody, (70, 1)), np.stack(losses), 60)
+    losses = [engine.train(everybody, torch.zeros(1, 1), which, t).losses.numpy() for t in range(40)]
+    return Trace(np.tile(everybody, (40, 1)), np.stack(losses), 60)
 
 
 def test_how_p_converges_is_told_until_somebody_waits() -> None:
-    """They are divided in round 40 of 70."""
+    """They are divided in round 20 of 40."""
     for second_look, clusters in ((True, [0]), (False, [0, 1, 2])):
         lines = mse_by_cluster(recorded(), play(0, second_look=second_look)[0], 1)
         assert sorted(lines) == clusters
-        assert (lines[0][0] < 40).all()
+        assert (lines[0][0] < 20).all()
 
 
 def test_a_replay_asks_nobody() -> None:
@@ -1605,15 +1693,17 @@ class Kept:
 
 
 @by_pairs_and_by_client
-@pytest.mark.parametrize(("few", "gain", "wanted"), [(20, 4.0, 4), (14, 4.0, 16), (20, 1e6, 1e6), (14, 1e6, 1e6 + 12)])
+@pytest.mark.parametrize(
+    ("few", "gain", "wanted"), [(20, 4.0, 4), (14, 4.0, 16), (8, 4.0, 16), (20, 1e6, 1e6), (14, 1e6, 1e6 + 12)]
+)
 def test_a_replay_asks_for_as_much_gain_as_the_run(few: int, gain: float, wanted: float, settings: dict[str, Any]) -> None:
-    """So many of 60 are on one side, of whom 14 are too few to wait. All is the same up to the first division."""
+    """So many of 60 are on one side, of whom 14 and 8 are too few to try. All is the same up to the first division."""
     kind = np.repeat([0, 1], [few, 60 - few])
     engine = Kept(Levels(kind, 1.0 + kind))
     algorithm = FedGWC(rate=1.0, gain=gain, doubt=12.0, **settings)
-    states = [s for _, s in rounds(algorithm, engine, torch.zeros(1, dtype=torch.float64), 60, 80, seed=1)]
-    until = next((t for t, s in enumerate(states, 1) if s.splits), 80)
-    assert until == (40 if gain == 4 else 80)
+    states = [s for _, s in rounds(algorithm, engine, torch.zeros(1, dtype=torch.float64), 60, 40, seed=1)]
+    until = next((t for t, s in enumerate(states, 1) if s.splits), 40)
+    assert until == (20 if gain == 4 else 40)
     again: list[FedGWCState] = []
     replay(engine.trace(until), algorithm, seed=1, watch=lambda _, s: again.append(s))
     assert [s.verdicts for s in again] == [s.verdicts for s in states[:until]]

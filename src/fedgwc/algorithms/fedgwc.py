@@ -31,7 +31,7 @@ from fedgwc.algorithms.fedgwc_state import (
 )
 from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.proposals import proposed
-from fedgwc.algorithms.second_look import looked_again, who_waits
+from fedgwc.algorithms.second_look import is_tried, looked_again, who_waits
 from fedgwc.algorithms.verdicts import NO_ONE_WAITS, NOBODY, Attempt, Waiting, in_words, judged
 from fedgwc.algorithms.windows import among, one_less, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
@@ -43,7 +43,7 @@ from fedgwc.spectral import Assign
 
 MOST_VISITS = np.iinfo(np.int16).max  # that are counted within a window of many clients
 MEETING = 10  # rounds of a client until it has met a given other one, when a tenth of them train
-SETTLED = 20  # times that half of the clients must have trained: few of them meet at once, and need time to make a model theirs
+SETTLED = 10  # times that half of the clients must have trained: few of them meet at once, and need time to make a model theirs
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class FedGWC:
     start: Literal["zero", "1/K^2"] = "zero"  # entries of a fresh P
     # When to try a split
     when: Literal["windows", "visits", "mse"] = "windows"
-    visits: int = 2  # rounds until half of the pairs met so often, and half settled; "visits": then 2, 4, 8, ... times that
+    visits: int = 1  # rounds until half of the pairs met so often, and half settled; "visits": then 2, 4, 8, ... times that
     agreement: float = 0.94  # adjusted Rand index between the cuts at the ends of two windows
     directions: int = 6  # leading axes of the clients' cloud in whose span, or that of the first few, it is cut in two
-    contrast: float = 1.0  # how much more clients must differ than a client's own batches
+    contrast: float = 2.0  # how much more clients must have differed in a window than a client's own batches
     gain: float = 4.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
-    doubt: float = 11.0  # so much more where nobody can try a division, and for each one that was tried and undone
+    doubt: float = 11.0  # so much more where few or nobody can try a division, and for each one that was tried and undone
     drift: float = 1.0  # enough without all these: how much higher losses are at the first local step than at the second
     second_look: bool = True  # after a cut between groups some wait, and say later which of the two models serves them
     pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
@@ -164,7 +164,10 @@ class FedGWC:
             n_born += len(children)
             leaves += children
             splits.append(
-                Split(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.undone, c.P, c.distances, c.paths, c.echo)
+                Split(
+                    *(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.undone, c.has_differed),
+                    *(c.P, c.distances, c.paths, c.echo),
+                )
             )
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born, tuple(verdicts))
 
@@ -227,7 +230,7 @@ class FedGWC:
         cut, by_echoes = proposed(self, known)
         # Whose losses are private does not tell how much better a model serves it.
         waiting = who_waits(cut) if cut is not None and self.second_look and told else NO_ONE_WAITS
-        wanted = self.gain + self.doubt * (cluster.undone + (not len(waiting.clients)))
+        wanted = self.gain + self.doubt * (cluster.undone + (not is_tried(cut, waiting)))
         verdict = judged(cluster, cut, self.agreement, wanted, by_echoes)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
         if cut is not None and verdict.divides:
@@ -264,7 +267,7 @@ class FedGWC:
         fresh = self.new_cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
         fresh = replace(fresh, distances=c.distances, paths=c.paths, echo=c.echo, level=c.level, before=c.before, cut=c.cut)
         fresh = replace(fresh, attempts=c.attempts, undone=c.undone, mse=c.mse, told=c.told, told2=c.told2)
-        return replace(fresh, late=one_less(c.late))
+        return replace(fresh, late=one_less(c.late), differed=c.has_differed)
 
     def is_divisible(self, K: int) -> bool:
         """Fewer clients could not be split, whatever is known of them."""
@@ -289,8 +292,8 @@ class FedGWC:
             if known := among(cluster, at):
                 child = replace(child, **known)
                 if self.is_divisible(len(at)):
-                    # Whether they differed is told by the parent's window, for want of one of their own.
-                    child = _with_cut(child, proposed(self, replace(child, heard=cluster.heard, apart=cluster.apart))[0])
+                    # Whether they differ is told by the parent's windows, for want of one of their own.
+                    child = _with_cut(child, proposed(self, replace(child, heard=1, differed=cluster.differs))[0])
                     child = replace(child, late=one_less(None if cluster.late is None else cluster.late[at]))
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)

@@ -47,6 +47,7 @@ class Cluster:
     heard: int = 0  # rounds with losses of at least three clients
     apart: int = 0  # of these, rounds in which clients differed by the contrast that a split asks for
     adrift: int = 0  # and rounds in which they drifted as much as one asks for
+    differed: bool = False  # so much in half of the rounds of a window that is over: they are of different kinds for good
     told: float = 0.0  # by how much more clients were helped by those on their side of the last cut, summed over rounds
     told2: float = 0.0  # and the squares of that
     distances: Floats | None = None  # [K, K] squared, between perception vectors, summed over the windows that are over
@@ -77,7 +78,13 @@ class Cluster:
     @property
     def differs(self) -> bool:
         """Clients lose more or less than each other, not just from batch to batch; before any rounds they are taken to."""
-        return 2 * self.apart >= self.heard
+        return self.differed or 2 * self.apart >= self.heard
+
+    @property
+    def has_differed(self) -> bool:
+        """For good: as far as a window tells that has been heard, and not just those few rounds in which most are not late."""
+        late = self.late is not None and bool(self.late.any())
+        return self.differed or (not late and 0 < self.heard <= 2 * self.apart)
 
     @property
     def foretold(self) -> float:
@@ -102,6 +109,7 @@ class Split:
     labels: Ids  # [K] which child each went to
     scores: dict[int, float]  # that made this cluster
     undone: int = 0  # divisions of it before
+    differed: bool = False  # whether its clients had
     P: Floats | None = None  # [K, K] at the split; kept, with the next, for the one round in which they are news
     distances: Floats | None = None  # [K, K]
     paths: Floats | None = None  # [K, m]
@@ -129,6 +137,7 @@ class Verdict:
     adrift: int = 0  # rounds with as much drift as is asked for
     contrast: float | None = None
     apart: int = 0  # rounds with as much contrast as is asked for
+    differed: bool = False  # whether an earlier window had it in half of its rounds
     by_echoes: bool = False  # whether only who helps whom was looked at
     foretold: float | None = None  # deviations by which the last cut told better than chance who would help whom
     to: int | None = None  # the cluster to which they moved, or the other side
@@ -144,7 +153,7 @@ class Verdict:
 
     @property
     def differs(self) -> bool:
-        return 2 * self.apart >= self.rounds
+        return self.differed or 2 * self.apart >= self.rounds
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from fedgwc.cuts import Cut
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
 
-SMALLEST = 15  # clients of a side; of fewer nobody waits, as few would be left
+SMALLEST = 9  # clients of a side; of fewer nobody waits, as few would be left
+MANY = 15  # clients of a side; of fewer so few wait that what they say is not enough
 NEAR = 0.25  # of a side, at most: who wait because they may belong to the other one ...
 UNSURE = 0.8  # ... if they are nearer to where the two meet than that, where a side's median client is at 1
 WITNESSES = 7  # clients around that one who wait too, a third of their side at most ...
@@ -42,7 +43,7 @@ LONGEST = 40  # ... or the others have trained so many times
 FAINT = 2.0  # below that they are put together again; after earlier questions below less, after the first below nothing
 SELDOM = 0.1  # of those who wait are taken to be misplaced
 OUTLIER = 5.0  # times as far from what is usual as the median client counts as no farther
-LATE = 2  # windows in which they catch up: the one in which they waited, and another
+LATE = 3  # windows in which they catch up: the one in which they waited, and two more
 
 
 def who_waits(cut: Cut) -> Waiting:
@@ -58,6 +59,11 @@ def who_waits(cut: Cut) -> Waiting:
     most = [min(len(side) // 3, WITNESSES) for side in sides]
     witnesses = [_least(np.abs(away - 1), some, n) for some, n in zip(others, most, strict=True)]
     return Waiting(np.sort(np.concatenate([*unsure, *witnesses])), np.sort(np.concatenate(witnesses)))
+
+
+def is_tried(cut: Cut | None, waiting: Waiting) -> bool:
+    """Whether enough clients wait to undo a division that should not have been."""
+    return cut is not None and len(waiting.clients) > 0 and bool(np.bincount(cut.labels).min() >= MANY)
 
 
 def _least(of: NDArray[Any], some: Ids, n: int) -> Ids:
@@ -102,7 +108,7 @@ def _rejoined(a: FedGWC, sides: tuple[Cluster, Cluster], before: Split, engine: 
     mean = replace(larger.server, theta=share[0] * sides[0].server.theta + share[1] * sides[1].server.theta)
     server = _best([mean, *(c.server for c in sides)], _all("waiting", sides), engine)
     c = a.new_cluster(before.id, before.parent, before.born, members, server, before.scores, sides[0].by_pairs)
-    return replace(c, undone=before.undone + 1, late=np.full(len(members), LATE))
+    return replace(c, undone=before.undone + 1, differed=before.differed, late=np.full(len(members), LATE))
 
 
 def _best(servers: list[Server], asked: Ids, engine: Engine) -> Server:

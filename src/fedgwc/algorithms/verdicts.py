@@ -1,8 +1,8 @@
 """What is said for and against dividing a cluster at the end of a window of rounds, and what decides.
 
-Clients that drift are divided wherever two windows in a row have found a cut. Others are if the window before would have
-made the same cut, if groups describe them better than one does, and if they differ, or the cut has foretold who helps whom;
-of fewer than ten clients only that counts.
+Clients that drift are divided wherever two windows in a row have found a cut, but for the first two. Others are if the window
+before would have made the same cut, if groups describe them better than one does, and if they differ, or the cut has foretold
+who helps whom; of fewer than ten clients only that counts.
 docs/algorithms/fedgwc.md says why.
 """
 
@@ -18,6 +18,7 @@ from fedgwc.algorithms.proposals import agreement as agreement_between
 from fedgwc.core import Ids
 from fedgwc.cuts import TOO_FEW, TOO_FEW_IN_ONE, Cut
 
+SURE = 1  # windows that were compared with the one before, until clients are divided because they drift
 FORETOLD = 3  # deviations beyond chance, by which a cut must have told who would help whom since it was made
 NOBODY: Ids = np.array([], np.int64)
 
@@ -46,7 +47,7 @@ class Attempt:
 def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes: bool) -> Verdict:
     """The verdict on the cut of a window that is over."""
     seen = Verdict(c.id, len(c.members), "no cut", rounds=c.heard, adrift=c.adrift, apart=c.apart, by_echoes=by_echoes)
-    seen = replace(seen, drift=_finite(c.drift), contrast=_finite(c.contrast))
+    seen = replace(seen, drift=_finite(c.drift), contrast=_finite(c.contrast), differed=c.differed)
     if cut is None:
         return seen
     seen = replace(seen, sizes=tuple(np.bincount(cut.labels).tolist()), score=cut.score)
@@ -55,7 +56,8 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes
         return replace(seen, reason="first cut")
     alike = agreement_between(c.cut, cut.labels)
     seen = replace(seen, agreement=alike, foretold=c.foretold if c.told2 > 0 else None)
-    if seen.drifts and (c.late is None or not c.late.any()):  # without those who catch up, few rounds tell
+    # Who helps whom is hardly known at first; and without those who catch up, few rounds tell.
+    if seen.drifts and c.attempts >= SURE and (c.late is None or not c.late.any()):
         return replace(seen, reason="drift")
     if np.isneginf(cut.gain):
         return replace(seen, reason="no cut")
@@ -70,8 +72,9 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes
 
 def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str:
     """Why, with what was seen beside what is asked for; where a cluster stays whole, everything that is known against it."""
+    drifts = f"one step of their own takes much of clients' losses away ({_reading(v, 'drift', v.drift, drift, v.adrift)})"
     if v.reason == "drift":
-        return f"one step of their own takes much of clients' losses away ({_reading(v, 'drift', v.drift, drift, v.adrift)})"
+        return drifts
     if v.reason == "moved":
         *_, gone = v.sizes
         return f"the model of cluster {v.to} serves {gone} of them better, and {'they go' if gone > 1 else 'it goes'} there"
@@ -81,6 +84,7 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str
             return f"its clients and those of cluster {v.to} are served by different models ({apart})"
         return f"a model of its own served neither side better ({apart})"
     differ = _reading(v, "contrast", v.contrast, contrast, v.apart)
+    differ += ", and in half of those of an earlier window" if v.differed and 2 * v.apart < v.rounds else ""
     told = f"gain {v.gain or 0:.2f}" + ("" if v.wanted is None else f", {v.wanted:g} is asked for")
     foretold = f"the cut before told who would help whom {v.foretold or 0:.1f} deviations better than chance"
     if v.reason == "groups" and v.by_echoes:
@@ -96,7 +100,9 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str
         "chance": f"groups may be chance: {foretold}, and {FORETOLD} are asked for",
     }
     parts = [against[v.reason]] if v.reason in against else []
-    if not (v.drifts or v.differs or v.by_echoes):
+    if v.drifts:
+        parts.append(f"{drifts}: a later window may divide them for that")
+    if v.reason == "contrast" or not (v.drifts or v.differs or v.by_echoes):
         parts.append(f"in most rounds clients differ little beyond their own batches ({differ})")
     return ", and ".join(parts)
 

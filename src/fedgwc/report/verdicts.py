@@ -73,17 +73,18 @@ def _lead(run: Run) -> str:
 
 
 def _rule(a: FedGWC, tried: bool) -> str:
-    untried = f", and {a.doubt:g} more where nobody could try the division and for each that was undone" if a.doubt else ""
+    untried = f", and {a.doubt:g} more where few or nobody could try the division and for each that was undone" if a.doubt else ""
     trial = (
         f"A division into groups that clients could try is undone if the models of its sides serve them differently by fewer "
         f"than {FAINT:g} deviations in the end, or by even less before (clear). "
     )
     return (
         f"A cluster is divided if clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), "
-        f"or if the window before would have cut it alike (agreement {a.agreement:g} or more), groups describe clients better "
-        f"than one does (gain {a.gain:g} or more{untried}), and either clients differ (contrast {a.contrast:g} or more in half "
-        f"of the rounds; apart says in how many) or the cut has told since then who helps whom (foretold {FORETOLD} deviations "
-        f"or more; of fewer than {TOO_FEW} clients only this counts). {trial if tried else ''}"
+        f"not yet in the second window, or if the window before would have cut it alike (agreement {a.agreement:g} or more), "
+        f"groups describe clients better than one does (gain {a.gain:g} or more{untried}), and either clients differ (contrast "
+        f"{a.contrast:g} or more in half of the rounds of this window or an earlier one; apart says in how many) or the cut has "
+        f"told since then who helps whom (foretold {FORETOLD} deviations or more; of fewer than {TOO_FEW} clients only this "
+        f"counts). {trial if tried else ''}"
         f"Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
     )
 
@@ -144,7 +145,6 @@ def _pictures(run: Run, algorithm: FedGWC) -> tuple[Picture, ...]:
     lines = {c: by_cluster[c] for c in sorted(largest)}
     figure = verdicts.draw(lines, colours(run), run.last["round"], algorithm)
     most = f" The {len(lines)} largest of {len(by_cluster)} clusters." if len(by_cluster) > len(lines) else ""
-    caption = (
-        f"One dot per window; a ring is a division. Dashed: what is asked for, contrast only where losses tell groups.{most}"
-    )
+    dashed = "Dashed: what is asked for, contrast only where losses tell groups, and once."
+    caption = f"One dot per window; a ring is a division. {dashed}{most}"
     return (Picture("verdicts", "Window by window", verdicts.describe(lines), caption, figure),)
