@@ -29,7 +29,7 @@ from fedgwc.replay import Trace, read_trace, replay
 from fedgwc.report.theme import LIGHT, MARKERS, NEUTRAL, PAPER, house_style, looks
 
 FIGURES = ROOT / "docs/figures"
-NEVER = FedGWC(contrast=np.inf, drift=np.inf)  # divides nobody
+NEVER = FedGWC(gain=np.inf, drift=np.inf)  # divides nobody
 
 
 def steps(traces: dict[str, Trace]) -> Figure:
@@ -44,14 +44,14 @@ def steps(traces: dict[str, Trace]) -> Figure:
     return figure
 
 
-def contrasts(traces: dict[str, Trace], width: int = 200) -> Figure:
+def contrasts(traces: dict[str, Trace], width: int = 100) -> Figure:
     """The median over `width` rounds of the variance between clients over that between a client's batches."""
     figure, axes = plt.subplots(figsize=(6.8, 3.2), layout="constrained")
     for look, (name, trace) in zip(_looks(traces), traces.items(), strict=True):
         ratios = [np.divide(*Readings(losses).variances()) for losses in trace.losses]
         spans = [np.median(ratios[t : t + width]) for t in range(0, len(ratios) - width + 1, width)]
         at = width * (np.arange(len(spans)) + 1)
-        axes.plot(at, spans, label=name, ms=3, lw=1.2, markevery=3, **look)
+        axes.plot(at, spans, label=name, ms=3, lw=1.2, markevery=6, **look)
     axes.axhline(1 + FedGWC().contrast, color=NEUTRAL, lw=0.8, ls="--")
     axes.set(xlabel="round", ylabel="variance between clients\nover that between batches", yscale="log")
     axes.set_yticks(ticks := [1, 2, 3, 5, 10, 20, 40], [str(t) for t in ticks])
