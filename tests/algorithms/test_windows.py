@@ -421,6 +421,7 @@ def test_a_verdict_by_hand():
     assert judged(replace(same, apart=1), cut, 0.9, 10, False).reason == "contrast"
     assert judged(replace(same, apart=1, differed=True), cut, 0.9, 10, False).reason == "groups"
     assert judged(same, replace(cut, gain=-np.inf), 0.9, 10, False).reason == "no cut"
+    assert judged(replace(same, adrift=2, attempts=0), replace(cut, gain=-np.inf), 0.9, 10, False).reason == "too early"
     assert judged(replace(same, apart=1, adrift=2), replace(cut, gain=-np.inf), 0.9, 10, False).reason == "drift"
     for told, reason in ((6.0, "groups"), (5.0, "chance")):  # 6 / sqrt(4): three deviations, and contrast is not asked for
         alike = replace(same, apart=0, told=told, told2=4.0)

@@ -12,7 +12,18 @@ from fedgwc.aggregate import Server
 from fedgwc.core import Floats, Ids
 
 Reason = Literal[
-    "drift", "groups", "no cut", "first cut", "agreement", "contrast", "no groups", "chance", "moved", "confirmed", "rejoined"
+    "drift",
+    "groups",
+    "no cut",
+    "too early",
+    "first cut",
+    "agreement",
+    "contrast",
+    "no groups",
+    "chance",
+    "moved",
+    "confirmed",
+    "rejoined",
 ]
 
 

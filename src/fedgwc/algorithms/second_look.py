@@ -101,7 +101,7 @@ def looked_again(
 
 
 def _rejoined(a: FedGWC, sides: tuple[Cluster, Cluster], before: Split, engine: Engine) -> Cluster:
-    """The cluster that was divided, with the best model there is. What it knew has led astray, and it begins anew."""
+    """The cluster that was divided, with the best model there is. All it keeps is that clients differed."""
     members = np.sort(np.concatenate([c.members for c in sides]))
     share = [len(c.members) / len(members) for c in sides]
     larger = sides[0] if share[0] >= share[1] else sides[1]

@@ -1,6 +1,6 @@
 """What is said for and against dividing a cluster at the end of a window of rounds, and what decides.
 
-Clients that drift are divided wherever two windows in a row have found a cut, but for the first two. Others are if the window
+Clients that drift are divided from the third window on, children of a division from their second. Others are if the window
 before would have made the same cut, if groups describe them better than one does, and if they differ, or the cut has foretold
 who helps whom; of fewer than ten clients only that counts.
 docs/algorithms/fedgwc.md says why.
@@ -60,7 +60,7 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes
     if seen.drifts and c.attempts >= SURE and (c.late is None or not c.late.any()):
         return replace(seen, reason="drift")
     if np.isneginf(cut.gain):
-        return replace(seen, reason="no cut")
+        return replace(seen, reason="too early" if seen.drifts else "no cut")
     if alike < agreement:
         return replace(seen, reason="agreement")
     if not (seen.differs or by_echoes):
@@ -95,12 +95,13 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str
     against = {
         "no cut": "so few clients form groups only by chance" if few else "nothing sets enough clients apart",
         "first cut": "the window before made no cut to agree with",
+        "too early": f"{drifts}, and it is too early to divide them for that",
         "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f}, {agreement:g} is asked for)",
         "no groups": f"no groups describe clients clearly better than one does ({told})",
         "chance": f"groups may be chance: {foretold}, and {FORETOLD} are asked for",
     }
     parts = [against[v.reason]] if v.reason in against else []
-    if v.drifts:
+    if v.drifts and v.reason != "too early":
         parts.append(f"{drifts}: a later window may divide them for that")
     if v.reason == "contrast" or not (v.drifts or v.differs or v.by_echoes):
         parts.append(f"in most rounds clients differ little beyond their own batches ({differ})")

@@ -25,6 +25,7 @@ REASONS = {
     "drift": "clients drift",
     "groups": "there are groups",
     "no cut": "nothing to cut",
+    "too early": "clients drift, too early",
     "first cut": "no cut before",
     "agreement": "windows disagree",
     "contrast": "clients hardly differ",
@@ -80,7 +81,8 @@ def _rule(a: FedGWC, tried: bool) -> str:
     )
     return (
         f"A cluster is divided if clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), "
-        f"not yet in the second window, or if the window before would have cut it alike (agreement {a.agreement:g} or more), "
+        f"not yet in the second window, of a child in the first, or if the window before would have cut it alike (agreement "
+        f"{a.agreement:g} or more), "
         f"groups describe clients better than one does (gain {a.gain:g} or more{untried}), and either clients differ (contrast "
         f"{a.contrast:g} or more in half of the rounds of this window or an earlier one; apart says in how many) or the cut has "
         f"told since then who helps whom (foretold {FORETOLD} deviations or more; of fewer than {TOO_FEW} clients only this "
@@ -101,12 +103,14 @@ def _waiting(run: Run, algorithm: FedGWC) -> str:
         what, seen, known = "client", "been seen", visits
     wanted = algorithm.visits_wanted(0, visits.ndim == 2)
     often = int(np.median(known))
-    so_far = f"the median {what} has {seen} {plural(often, 'time')}. It takes more rounds, or fewer visits."
+    fewer = ", or fewer visits" if algorithm.visits > 1 else ""
+    so_far = f"the median {what} has {seen} {plural(often, 'time')}. It takes more rounds{fewer}."
     if often >= wanted and visits.ndim == 2:  # all that is missing is training
         so_far = (
             f"half of the clients have trained {SETTLED} times; the median one has {int(np.median(visits.diagonal()))} times."
         )
-    return f"No attempt yet: the first window of rounds ends when half of the {what}s have {seen} {wanted} times, and {so_far}"
+    ends = f"half of the {what}s have {seen} {plural(wanted, 'time')}"
+    return f"No attempt yet: the first window of rounds ends when {ends}, and {so_far}"
 
 
 def _shown(judged: tuple[Judged, ...]) -> list[Judged]:
@@ -145,6 +149,6 @@ def _pictures(run: Run, algorithm: FedGWC) -> tuple[Picture, ...]:
     lines = {c: by_cluster[c] for c in sorted(largest)}
     figure = verdicts.draw(lines, colours(run), run.last["round"], algorithm)
     most = f" The {len(lines)} largest of {len(by_cluster)} clusters." if len(by_cluster) > len(lines) else ""
-    dashed = "Dashed: what is asked for, contrast only where losses tell groups, and once."
+    dashed = "Dashed: what is asked for, contrast only where losses tell groups, and one window is enough."
     caption = f"One dot per window; a ring is a division. {dashed}{most}"
     return (Picture("verdicts", "Window by window", verdicts.describe(lines), caption, figure),)
