@@ -94,8 +94,11 @@ class Cluster:
     @property
     def has_differed(self) -> bool:
         """For good: as far as a window tells that has been heard, and not just those few rounds in which most are not late."""
-        late = self.late is not None and bool(self.late.any())
-        return self.differed or (not late and 0 < self.heard <= 2 * self.apart)
+        return self.differed or (not self.some_are_late and 0 < self.heard <= 2 * self.apart)
+
+    @property
+    def some_are_late(self) -> bool:
+        return self.late is not None and bool(self.late.any())
 
     @property
     def foretold(self) -> float:

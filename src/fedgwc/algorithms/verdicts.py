@@ -57,7 +57,7 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes
     alike = agreement_between(c.cut, cut.labels)
     seen = replace(seen, agreement=alike, foretold=c.foretold if c.told2 > 0 else None)
     # Who helps whom is hardly known at first; and without those who catch up, few rounds tell.
-    if seen.drifts and c.attempts >= SURE and (c.late is None or not c.late.any()):
+    if seen.drifts and c.attempts >= SURE and not c.some_are_late:
         return replace(seen, reason="drift")
     if np.isneginf(cut.gain):
         return replace(seen, reason="too early" if seen.drifts else "no cut")
