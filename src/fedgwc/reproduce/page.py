@@ -73,13 +73,13 @@ def _summary(found: dict[str, list[Line]]) -> str:
 
 
 def _findings(found: dict[str, list[Line]]) -> list[str]:
-    """Every value that has been measured, sorted by verdict; a value that several tables share is said once."""
-    said: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    """Every value that a verdict was reached on; one that several tables share is said once. The tables have the others."""
+    said: dict[str, list[str]] = {kind: [] for kind in ("reproduced", "not reproduced")}
     for line in (line for lines in found.values() for line in lines if line.runs):
         for metric in line.row.values:
             text = f"- {line.row.recipe}, {line.method}: {_finding(line, metric)}"
             kind = line.verdict(metric).kind
-            if text not in said[kind]:
+            if kind in said and text not in said[kind]:
                 said[kind].append(text)
     return [f"{kind.capitalize()}:\n\n" + "\n".join(texts) + "\n" for kind, texts in said.items() if texts]
 
@@ -88,8 +88,7 @@ def _finding(line: Line, metric: str) -> str:
     paper_value = line.row.values[metric]
     shown = ACCURACIES if metric in ACCURACIES else (metric,)
     ours = "; ".join(f"{METRICS[m].title} {compared(line, m, paper_value)}" for m in shown)
-    why = line.verdict(metric).why
-    return f"{METRICS[metric].title} {minus(paper_value.text)} in the paper; ours: {ours}" + (f" [{why}]" if why else "")
+    return f"{METRICS[metric].title} {minus(paper_value.text)} in the paper; ours: {ours}"
 
 
 def pictures_of(name: str, figures: Path) -> list[Path]:
