@@ -3,8 +3,8 @@
     python -m benchmarks.evidence TRACES
 
 TRACES/<federation>/ holds run folders or npz files, as `python -m benchmarks.record TRACES --first 20` writes them. Results go
-to results/evidence.json, and what is there already is not replayed again; the tables of docs/algorithms/fedgwc.md are made from
-that file, also by `python -m benchmarks.evidence` alone.
+to results/evidence.json, and what is there already is not replayed again; the tables of docs/algorithms/fedgwc-evidence.md are
+made from that file, also by `python -m benchmarks.evidence` alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from fedgwc.metrics import (
 from fedgwc.replay import Trace, read_trace, replay
 
 ROOT = Path(__file__).parents[1]
-KEPT, PAGE = ROOT / "results/evidence.json", ROOT / "docs/algorithms/fedgwc.md"
+KEPT, PAGE = ROOT / "results/evidence.json", ROOT / "docs/algorithms/fedgwc-evidence.md"
 DEFAULT = "the default"
 PARTED = 0.5  # of one kind of clients, at least, more than of another on one side: else a replay undoes the division
 # The rule and its constants were settled with these recordings at hand. The others of the same federations were first replayed
@@ -75,6 +75,12 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "settled after 20 rounds": {"constants": {"fedgwc.SETTLED": 20}},
     "drift from the second window on": {"constants": {"verdicts.SURE": 0}},
     "drift from the fourth window on": {"constants": {"verdicts.SURE": 2}},
+    "tried from 5 clients of a side on": {"constants": {"second_look.SMALLEST": 5}},
+    "tried from 18 clients of a side on": {"constants": {"second_look.SMALLEST": 18}},
+    "trusted from 8 clients of a side on": {"constants": {"second_look.MANY": 8}},
+    "trusted from 30 clients of a side on": {"constants": {"second_look.MANY": 30}},
+    "an eighth of a side unsure": {"constants": {"second_look.NEAR": 0.125}},
+    "half of a side unsure": {"constants": {"second_look.NEAR": 0.5}},
     "by client, `pairs_up_to` 0": {"pairs_up_to": 0},
     "without drift": {"drift": np.inf},
     "without gain": {"gain": -np.inf},
