@@ -183,6 +183,16 @@ def stacked(vectors: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(vectors))
 
 
+def several(models: Tensor, k: int, who: str) -> Tensor:
+    """[k, D], checked: `who` starts from so many independent initialisations."""
+    if models.ndim != 2 or len(models) != k:
+        raise InputError(
+            f"{who} and k={k} starts from {k} different models, so init wants [{k}, D], got {list(models.shape)}; "
+            f"stack {k} independent initialisations"
+        )
+    return models
+
+
 def check_rate(rate: float) -> None:
     if not 0 < rate <= 1:
         raise InputError(f"rate must be in (0, 1], got {rate}; it is the share of a cluster's clients that train in a round")

@@ -77,6 +77,24 @@ def test_a_new_client_starts_in_the_middle_and_is_served_by_the_largest_centre()
     assert state.labels.tolist() == [0, 1, 1, 1]  # (5 + 12) / 2 = 8.5 is nearer to 10
 
 
+def test_independent_centres_keep_whoever_was_dealt_to_them():
+    """Centres at 0 and 100, clients at 45 and 55: half of the way there, a model is still nearer to the centre it came from."""
+    algorithm, engine = FeSEM(rate=1, k=2, start="independent"), Points([45, 55] * 50)
+    starts = vector(0, 100)[:, None]
+    state = algorithm.round(algorithm.init(starts, 100), engine, Rng(0, 1))
+    assert [100 * y for y in state.labels] == list(engine.starts[0].values())  # each is where it was dealt
+    assert 30 < state.labels.sum() < 70  # at random
+    assert play(algorithm, engine, state, 1).labels.tolist() == state.labels.tolist()
+
+
+def test_independent_centres_are_as_many_as_asked_for():
+    assert FeSEM(k=3, start="independent").n_models == 3
+    assert FeSEM(k=3).n_models is None
+    with pytest.raises(InputError, match=r"fesem with start=independent and k=3 .* wants \[3, D\], got \[2\]"):
+        FeSEM(k=3, start="independent").init(vector(1, 2), 9)
+    FeSEM(rate=0.1, k=5, start="independent").init(torch.zeros(5, 2), 9)  # no cohort has to hold them all
+
+
 def test_too_few_answers_keep_the_common_model_for_another_round():
     algorithm, points = FeSEM(rate=1, k=3), [0, 4, 8, 9]
     state = algorithm.round(algorithm.init(vector(0), 4), Points(points, deaf=[2, 3]), Rng(0, 1))

@@ -7,6 +7,7 @@ A client belongs to the centre that its trained model lies nearest to (E-step); 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample, stacked
+from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample, several, stacked
 from fedgwc.errors import InputError
 
 
@@ -27,7 +28,7 @@ class FeSEMState:
 
 @dataclass(frozen=True)
 class FeSEM:
-    """Everybody starts from one model, and the first cohort's local models make the k centres.
+    """By default everybody starts from one model, and the first cohort's local models make the k centres.
 
     Centres that start at one point would stay there, since no client is nearer to any of them. Centres that start from
     independent initialisations lie so far apart that a client can never leave the one it was first given to. Local models
@@ -36,6 +37,7 @@ class FeSEM:
 
     rate: float = 0.1  # share of the clients that train in a round (at least 3 clients)
     k: int = 2  # centres
+    start: Literal["common", "independent"] = "common"  # "independent": k initialisations, and clients are dealt out at random
     aggregator: Aggregator = field(default_factory=Aggregator)
 
     def __post_init__(self) -> None:
@@ -43,18 +45,26 @@ class FeSEM:
         if self.k < 1:
             raise InputError(f"fesem k must be at least 1, got {self.k}; it is the number of centres, and 1 is FedAvg")
 
+    @property
+    def n_models(self) -> int | None:
+        """How many independent initialisations `init` wants; None: one model."""
+        return self.k if self.start == "independent" else None
+
     def init(self, model: Tensor, n_clients: int) -> FeSEMState:
+        nowhere = np.full(n_clients, -1, np.int64)
+        if self.start == "independent":
+            return FeSEMState(tuple(Server(theta) for theta in several(model, self.k, "fesem with start=independent")), nowhere)
         if self.k > cohort_size(n_clients, self.rate):
             raise InputError(
                 f"fesem with k={self.k} makes its centres from one cohort, but {n_clients} clients at rate {self.rate} "
                 f"give cohorts of {cohort_size(n_clients, self.rate)}; lower k or raise rate"
             )
-        return FeSEMState((Server(model),), np.full(n_clients, -1, np.int64))
+        return FeSEMState((Server(model),), nowhere)
 
     def round(self, state: FeSEMState, engine: Engine, rng: Rng) -> FeSEMState:
         n_clients = len(state.labels)
         cohort = sample(np.arange(n_clients), cohort_size(n_clients, self.rate), rng.generator(0))
-        updates = engine.train(cohort, *_starts(state, cohort), rng.training)
+        updates = engine.train(cohort, *self._starts(state, cohort, rng), rng.training)
         if not len(updates):
             return state
         centres = state.centres
@@ -69,6 +79,23 @@ class FeSEM:
         labels = state.labels.copy()
         labels[updates.clients] = nearest
         return FeSEMState(tuple(self.aggregator.steps(centres, updates, nearest)), labels)
+
+    def _starts(self, state: FeSEMState, cohort: Ids, rng: Rng) -> tuple[Tensor, Ids]:
+        """The models that the cohort starts from, and which of them each client gets: its centre, or the middle of them all.
+
+        A client that is new starts in the middle, so that its own training and not a draw decides where it belongs; among
+        independent centres, where the middle is no model at all, a draw has to.
+        """
+        models = stacked([c.theta for c in state.centres])
+        which = state.labels[cohort]
+        if (which >= 0).all():
+            return models, which
+        if self.start == "independent":
+            drawn = rng.generator(1).integers(len(models), size=len(state.labels))[cohort]
+            return models, np.where(which < 0, drawn, which)
+        if len(models) == 1:
+            return models, np.zeros(len(cohort), np.int64)
+        return torch.cat([models, models.mean(0, keepdim=True)]), np.where(which < 0, len(models), which)
 
     def clustering(self, state: FeSEMState) -> Clustering:
         """A client whose centre is not known yet is served by the one that most of the others belong to."""
@@ -100,17 +127,3 @@ def first_groups(points: Tensor, k: int) -> Ids | None:
     np.fill_diagonal(distances, 0)
     labels: Ids = fcluster(linkage(squareform(distances, checks=False), "ward"), k, "maxclust").astype(np.int64) - 1
     return labels if labels.max() == k - 1 else None
-
-
-def _starts(state: FeSEMState, cohort: Ids) -> tuple[Tensor, Ids]:
-    """The models that the cohort starts from, and which of them each client gets: its centre, or the middle of them all.
-
-    A client that is new starts in the middle, so that its own training and not a draw decides where it belongs.
-    """
-    models = stacked([c.theta for c in state.centres])
-    which = state.labels[cohort]
-    if (which >= 0).all():
-        return models, which
-    if len(models) == 1:
-        return models, np.zeros(len(cohort), np.int64)
-    return torch.cat([models, models.mean(0, keepdim=True)]), np.where(which < 0, len(models), which)

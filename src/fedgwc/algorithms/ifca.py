@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, losses_under, sample, stacked
+from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, losses_under, sample, several, stacked
 from fedgwc.errors import InputError
 
 
@@ -37,12 +37,7 @@ class IFCA:
         return self.k
 
     def init(self, model: Tensor, n_clients: int) -> IFCAState:
-        if model.ndim != 2 or len(model) != self.k:
-            raise InputError(
-                f"ifca with k={self.k} starts from {self.k} different models, so init wants [{self.k}, D], "
-                f"got {list(model.shape)}; stack {self.k} independent initialisations"
-            )
-        return IFCAState(tuple(Server(theta) for theta in model), np.full(n_clients, -1, np.int64))
+        return IFCAState(tuple(Server(theta) for theta in several(model, self.k, "ifca")), np.full(n_clients, -1, np.int64))
 
     def round(self, state: IFCAState, engine: Engine, rng: Rng) -> IFCAState:
         n_clients = len(state.labels)

@@ -43,8 +43,9 @@ class Journal:
         if not any((folder.path / "state").glob("*.ckpt")):
             folder.forget_after(0)
             return None
-        shape = (self.algorithm.n_models, 1) if hasattr(self.algorithm, "n_models") else (1,)
-        kind: Any = Checkpoint[type(self.algorithm.init(torch.zeros(shape), 1000))]  # type: ignore[misc]
+        n_models = getattr(self.algorithm, "n_models", None)
+        start = torch.zeros(1 if n_models is None else (n_models, 1))
+        kind: Any = Checkpoint[type(self.algorithm.init(start, 1000))]  # type: ignore[misc]
         done, saved, complaints = folder.restore(kind, "cpu")
         for complaint in complaints:
             log.warning("left out a damaged checkpoint, %s", complaint)

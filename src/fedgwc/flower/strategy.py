@@ -56,7 +56,7 @@ class FedGWCStrategy(Strategy):
         **settings: Any,
     ) -> None:
         self.algorithm = override(algorithm or ALGORITHMS["fedgwc"], settings, type(self).__name__)
-        if hasattr(self.algorithm, "n_models"):
+        if getattr(self.algorithm, "n_models", None) is not None:
             raise InputError("this algorithm starts from several initial models, but start() is given one; use server_app")
         self.options, self.out, self.seed = options or Options(), out, seed
         self._private()  # refuses what does not go together
