@@ -23,10 +23,13 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
     "fesem": FeSEM(),
     "cfl": CFL(),
     "fedgwc": FedGWC(),
-    # The text, literally; where it is silent: n_max 5, no smallest group, the mse over the whole matrix.
+    # The text, literally; where it is silent: n_max 5, no smallest group, the mse over the whole matrix. That mse is "updated
+    # according to" the running mean of Eq. 3, from 1 on, and starts anew after every attempt, into one group or several.
     "fedgwc-paper": FedGWC(
         step="constant",
         when="mse",
+        mse_average=True,
+        failure_resets_mse=True,
         score="affinity",
         assign="kmeans",
         after_split="keep",
