@@ -48,7 +48,10 @@ FULL = Effort(seeds=3, rounds=100, full_rounds=100)
         ("4", [4, 4, 5], 0.0, "reproduced"),  # a third of a cluster; the last digit allows a half
         ("4", [12, 12, 12], 0.0, "not reproduced"),
         ("0.1 ± 0.0", [0.14, 0.14, 0.14], 0.01, "reproduced"),  # 0.14 is printed as 0.1
-        ("0.49 ± 0.2", [0.52, 0.52, 0.52], 0.01, "not reproduced"),  # 0.52 is not printed as 0.49
+        ("0.49 ± 0.0", [0.52, 0.52, 0.52], 0.01, "not reproduced"),  # 0.52 is not printed as 0.49
+        ("0.49 ± 0.2", [0.52, 0.52, 0.52], 0.01, "reproduced"),  # but the paper's own runs differ by more
+        ("47.5 ± 3.5", [44.9, 45.0, 45.1], 1.0, "reproduced"),  # 2.5 off, two standard errors of theirs are 4.0
+        ("53.4 ± 0.4", [40.0, 58.0, 62.2], 1.0, "partial"),  # whatever the paper says, runs so far apart are near to it
         ("2.4", [float("inf"), 2.4, 2.4], 0.01, "not reproduced"),
         ("2.4", [None, 2.4, 2.4], 0.01, "not reproduced"),
     ],
@@ -73,6 +76,7 @@ def test_the_tolerance_is_the_largest_of_three() -> None:
     assert tolerance(printed("50.0"), [50.0, 50.0, 50.0], 1.0) == 1.0
     assert tolerance(printed("5"), [5.0, 5.0, 5.0], 0.0) == 0.5
     assert tolerance(printed("50.0"), [40.0, 50.0, 60.0, 50.0], 1.0) == pytest.approx((200 / 3) ** 0.5)  # 2 s / sqrt(4)
+    assert tolerance(printed("50.0 ± 3.0"), [50.0, 50.0, 50.0], 1.0) == pytest.approx(2 * 3**0.5)  # 2 * 3 / sqrt(3)
 
 
 def test_a_picture_needs_one_full_run() -> None:
@@ -173,10 +177,12 @@ ONLY = Entry("", "", (FEDGWC,))
 def test_the_verdict_goes_by_the_metric_the_paper_names_and_the_other_is_shown() -> None:
     """53.0, 53.4, 53.8 have the paper's mean; weighted they are 6 points off."""
     runs = [
-        outcome(FEDGWC, seed, balanced_accuracy=x, accuracy=0.6, weighted_accuracy=0.594, clusters=4, was=0.1, wadb=2.4)
+        outcome(FEDGWC, seed, name, balanced_accuracy=x, accuracy=0.6, weighted_accuracy=0.594, clusters=4, was=0.1, wadb=2.4)
         for seed, x in enumerate([0.530, 0.534, 0.538])
+        for name in ("fedgwc-paper", "fedgwc")
     ]
-    lines = lines_of(ONLY, runs, needs)
+    *lines, own = lines_of(ONLY, runs, needs)
+    assert {str(own.verdict(metric)) for metric in own.row.values} == {"our own rule"}  # however near its values are
     [row] = accuracy_table(lines).rows
     assert row[4:7] == ["53.4 ± 0.4 (+0.0)", "60.0 ± 0.0 (+6.6)", "59.4 ± 0.0 (+6.0)"]
     assert row[7:] == ["reproduced", "not reproduced"]
@@ -197,16 +203,16 @@ def test_runs_with_other_settings_are_never_mixed_and_said() -> None:
     now = outcome(FEDGWC).experiment["algorithm"]["visits"]
     runs = [outcome(FEDGWC, 0, change={"visits": now + 1, "gone": True}), outcome(FEDGWC, 0), outcome(FEDGWC, 1, root="there")]
     lines = lines_of(ONLY, [*runs, outcome(FEDGWC, 0, "fedgwc-paper")], needs)
-    assert [(line.algorithm, len(line.runs)) for line in lines] == [("fedgwc", 2), ("fedgwc", 1), ("fedgwc-paper", 1)]
+    assert [(line.algorithm, len(line.runs)) for line in lines] == [("fedgwc-paper", 1), ("fedgwc", 2), ("fedgwc", 1)]
     assert [line.method for line in lines] == [
+        "fedgwc-paper beta=0.5",
         "fedgwc beta=0.5",
         f"fedgwc beta=0.5 (visits={now + 1}, gone=true)",
-        "fedgwc-paper beta=0.5",
     ]
     assert [changes(line) for line in lines] == [
         [],
-        [f"algorithm.visits={now + 1} (today {now})", "algorithm.gone=true (today not set)"],
         [],
+        [f"algorithm.visits={now + 1} (today {now})", "algorithm.gone=true (today not set)"],
     ]
 
 

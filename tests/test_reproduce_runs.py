@@ -41,9 +41,9 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def test_a_table_runs_and_goes_on_where_it_stopped(tmp_path, capsys) -> None:
     reproduce_command(["table-clustering"], "smoke", None, tmp_path, jobs=1)
     out = capsys.readouterr()
-    assert "14/14 femnist-smoke-fedprox-seed0: done" in out.err
+    assert "16/16 femnist-smoke-fedprox-seed0: done" in out.err
     rows = read_csv(tmp_path / "table-clustering-smoke.csv")
-    assert len(rows) == 14 * 3 + 16  # three accuracies per method, and the scores
+    assert len(rows) == 16 * 3 + 22  # three accuracies per method, two of them FedGWC, and the scores
     assert {r["verdict"].split(" (")[0] for r in rows} == {"partial"}
     assert (tmp_path / "table-clustering-smoke.md").read_text().startswith("| data | method | paper % |")
 
@@ -115,7 +115,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path) -> None:
     settings = ["--set", "rounds=150", "--set", "evaluate.every=1"]
     command = [sys.executable, "-m", "fedgwc", "reproduce", "fig-mse", "--scale", "smoke", *settings, "-o", "o", "-j", "1"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    metrics = tmp_path / "o" / "runs" / "cifar10-smoke-fedgwc-seed0" / "metrics.jsonl"
+    metrics = tmp_path / "o" / "runs" / "cifar10-smoke-fedgwc-paper-seed0" / "metrics.jsonl"
     deadline = time.monotonic() + 60
     while not metrics.exists() and time.monotonic() < deadline:
         time.sleep(0.05)

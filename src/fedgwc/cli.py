@@ -85,8 +85,11 @@ def reproduce(
     ] = None,
     sets: Sets = None,
     presets: Annotated[
-        str, typer.Option("--fedgwc", help="Which FedGWC: fedgwc, fedgwc-paper, fedgwc-release; comma-separated.")
-    ] = "fedgwc",
+        str,
+        typer.Option(
+            "--fedgwc", help="Which FedGWC: the paper's text, its release, or our own default, fedgwc; comma-separated."
+        ),
+    ] = "fedgwc-paper,fedgwc-release",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables; what is there is not done again.")] = Path(
         "runs/reproduce"
     ),

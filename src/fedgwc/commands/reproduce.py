@@ -12,7 +12,7 @@ from fedgwc.errors import InputError
 from fedgwc.reproduce.execute import execute
 from fedgwc.reproduce.lines import Line, lines_of
 from fedgwc.reproduce.outcome import read
-from fedgwc.reproduce.paper import FEDGWC, Entry, Row, paper, varied
+from fedgwc.reproduce.paper import FEDGWC, OURS, Entry, Row, paper, varied
 from fedgwc.reproduce.plan import Planned, plan, telling
 from fedgwc.reproduce.provenance import provenance
 from fedgwc.reproduce.render import csv_text, markdown, tables
@@ -20,6 +20,7 @@ from fedgwc.reproduce.verdict import SEEDS
 from fedgwc.settings import lookup
 
 ALL = "all"
+PAPERS = tuple(preset for preset in FEDGWC if preset != OURS)
 
 
 def reproduce_command(
@@ -28,7 +29,7 @@ def reproduce_command(
     n_seeds: int | None,
     out: Path,
     sets: Sequence[str] = (),
-    presets: Sequence[str] = ("fedgwc",),
+    presets: Sequence[str] = PAPERS,
     jobs: int = 0,
 ) -> None:
     if not names:
@@ -92,5 +93,5 @@ def _command(names: Sequence[str], scale: str, n_seeds: int, sets: Sequence[str]
     """What gives these runs again, whatever was left to defaults."""
     words = ["fedgwc", "reproduce", *names, "--scale", scale, "--seeds", str(n_seeds)]
     words += [word for s in sets for word in ("--set", s)]
-    words += ["--fedgwc", ",".join(presets)] if tuple(presets) != ("fedgwc",) else []
+    words += ["--fedgwc", ",".join(presets)] if tuple(presets) != PAPERS else []
     return shlex.join(words)

@@ -9,9 +9,9 @@ from typing import Any
 
 from fedgwc.earlier import completed
 from fedgwc.reproduce.outcome import Outcome
-from fedgwc.reproduce.paper import METRICS, POINTS, Entry, Row, varied
+from fedgwc.reproduce.paper import METRICS, OURS, POINTS, Entry, Row, varied
 from fedgwc.reproduce.plan import short, today
-from fedgwc.reproduce.verdict import Effort, Verdict, picture_verdict, verdict
+from fedgwc.reproduce.verdict import SEEDS, Effort, Verdict, picture_verdict, verdict
 from fedgwc.settings import flatten
 
 SETTINGS = ("data", "model", "local", "algorithm")  # what decides a result, besides seed and rounds
@@ -50,6 +50,8 @@ class Line:
         """On what the paper reports as `metric`, measured `by` that metric or another; without a metric, on a figure."""
         if not self.runs:
             return Verdict("not run", self.needs)
+        if self.algorithm == OURS:
+            return Verdict("our own rule", self.effort.shortfall(seeds=1 if metric is None else SEEDS))
         if metric is None:
             return picture_verdict(self.effort)
         by = by or metric
@@ -62,7 +64,7 @@ def lines_of(entry: Entry, outcomes: Iterable[Outcome], needs: Callable[[Row], s
     found = []
     for row in entry.rows:
         lines = list(_lines(row, outcomes))
-        found += lines or [Line(row, row.algorithm, needs=needs(row))]
+        found += lines or [Line(row, row.presets[0], needs=needs(row))]
     return found
 
 

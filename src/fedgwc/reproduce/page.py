@@ -11,12 +11,12 @@ from fedgwc.commands.tables import Table
 from fedgwc.reproduce.effort import effort_table
 from fedgwc.reproduce.lines import Line, changes, lines_of
 from fedgwc.reproduce.outcome import Outcome, read_all
-from fedgwc.reproduce.paper import ACCURACIES, METRICS, Entry, Row, paper
+from fedgwc.reproduce.paper import ACCURACIES, METRICS, OURS, Entry, Row, paper
 from fedgwc.reproduce.plan import today
 from fedgwc.reproduce.render import compared, markdown, minus, tables
 from fedgwc.reproduce.verdict import SEEDS, Kind
 
-KINDS: tuple[Kind, ...] = ("reproduced", "not reproduced", "partial", "no number", "not run")
+KINDS: tuple[Kind, ...] = ("reproduced", "not reproduced", "partial", "our own rule", "no number", "not run")
 
 GUIDE = f"""# Results beside the paper's
 
@@ -26,9 +26,13 @@ How to read it. Values are means over seeds ± standard deviations; in brackets 
 verdict is:
 
 - **reproduced**: the paper's rounds, at least {SEEDS} seeds, and a difference of at most one point (0.01 for scores), two
-  standard errors of our mean, or half of the last digit that the paper prints, whichever is largest;
+  standard errors of the difference, or half of the last digit that the paper prints, whichever is largest;
 - **not reproduced**: the same effort, and a larger difference, or a score that is not defined;
-- **partial**: fewer rounds or seeds, and how many; whatever the difference, it is no verdict yet;
+- **partial**: fewer rounds or seeds, and how many, or seeds that differ too much to tell; whatever the difference, it is no
+  verdict yet;
+- **our own rule**: `fedgwc`, this project's default, divides by another rule than the paper's FedGWC (beta, for one, has no
+  effect on it). Its values stand beside the paper's for comparison. `fedgwc-paper` is the text, `fedgwc-release` the authors'
+  code;
 - **no number**: a full run for a figure of which the paper prints no number;
 - **not run**: and what it would take.
 
@@ -69,7 +73,18 @@ def _summary(found: dict[str, list[Line]]) -> str:
         rows.append([f"[{name}](#{name})", *(str(counts[kind] or "") for kind in KINDS)])
     total = [sum(int(row[i] or 0) for row in rows) for i in range(1, len(KINDS) + 1)]
     table = markdown(Table(["verdicts", *KINDS], [*rows, ["all", *map(str, total)]]))
-    return "\n".join(["## Summary\n", table, *_findings(found)])
+    return "\n".join(["## Summary\n", table, _coverage(found), *_findings(found)])
+
+
+def _coverage(found: dict[str, list[Line]]) -> str:
+    """How many of the numbers that the paper prints have a run behind them; one that several tables share counts once."""
+    tried: dict[tuple[Any, ...], bool] = {}
+    for line in (line for lines in found.values() for line in lines):
+        for metric in line.row.values:
+            value = (line.row.recipe, line.row.algorithm, line.row.set, metric)
+            tried[value] = tried.get(value, False) or bool(line.runs and line.algorithm != OURS)
+    run = sum(tried.values())
+    return f"Of the {len(tried)} numbers that the paper prints, {run} have a run of the paper's own method behind them.\n"
 
 
 def _findings(found: dict[str, list[Line]]) -> list[str]:

@@ -13,7 +13,8 @@ from fedgwc.commands.tables import COLUMNS, Column
 from fedgwc.errors import InputError
 from fedgwc.settings import call
 
-FEDGWC = ("fedgwc", "fedgwc-paper", "fedgwc-release")  # the presets that a row of FedGWC may be run with
+OURS = "fedgwc"  # this project's default decides by a rule of its own
+FEDGWC = ("fedgwc-paper", "fedgwc-release", OURS)  # the presets that a row of FedGWC may be run with
 ACCURACIES = ("balanced_accuracy", "accuracy", "weighted_accuracy")
 SCORES = ("clusters", "splits", "was", "wadb", "rand")
 METRICS = {c.key: c for c in (*COLUMNS, Column("splits", "splits", digits=1)) if c.key in (*ACCURACIES, *SCORES)}

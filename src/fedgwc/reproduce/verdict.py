@@ -11,7 +11,7 @@ from typing import Literal
 from fedgwc.reproduce.paper import Value
 
 SEEDS = 3  # fewer are a partial reproduction
-Kind = Literal["reproduced", "not reproduced", "partial", "not run", "no number"]
+Kind = Literal["reproduced", "not reproduced", "partial", "our own rule", "not run", "no number"]
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,21 @@ def verdict(paper: Value, ours: Sequence[float | None], effort: Effort, point: f
     values = [v for v in ours if v is not None]
     if len(values) < len(ours):
         return Verdict("not reproduced", f"not defined in {len(ours) - len(values)} of {len(ours)} runs")
+    if 2 * standard_error(values) > noisiest(paper, point):
+        return Verdict("partial", "our seeds differ too much to tell")
     near = abs(statistics.fmean(values) - paper.mean) <= tolerance(paper, values, point) + 1e-9
     return Verdict("reproduced" if near else "not reproduced")
 
 
 def tolerance(paper: Value, ours: Sequence[float], point: float) -> float:
-    """One point, two standard errors of our mean, or half of the paper's last digit, whichever is largest."""
-    return max(point, paper.resolution, 2 * standard_error(ours))
+    """One point, two standard errors of the difference, or half of the paper's last digit, whichever is largest."""
+    theirs = (paper.std or 0.0) / math.sqrt(SEEDS)  # how many seeds the paper had, it does not say
+    return max(point, paper.resolution, 2 * math.hypot(theirs, standard_error(ours)))
+
+
+def noisiest(paper: Value, point: float) -> float:
+    """How large two standard errors of our mean may be: beyond, any value of the paper's would be near."""
+    return max(5 * point, 2 * paper.resolution, abs(paper.mean) / 10, 2 * (paper.std or 0.0))
 
 
 def standard_error(values: Sequence[float]) -> float:
