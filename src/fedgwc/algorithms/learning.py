@@ -1,6 +1,6 @@
-"""What a round teaches FedGWC's clusters: their models, how their clients did, and what P and its companions have become.
+"""What FedGWC's clusters learn from a round: their new models, statistics of the losses, and P with the matrices beside it.
 
-Clusters whose cohorts are equally large learn together; `stacks.py` says why.
+Clusters with equally large cohorts are computed together; `stacks.py` says why.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from fedgwc.readings import Readings, bounded
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
 
-USUAL = 0.1  # step of the running mean that tells what loss is usual for a client
-MOST = 1.0  # by which a loss counts as lower or higher than usual, in logarithms; true ones hardly ever differ so much
+USUAL = 0.1  # step of the running mean that gives a client's usual first loss
+MOST = 1.0  # a loss counts as at most this much lower or higher than usual, in logarithms; true ones hardly ever differ more
 
 
 def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, rng: Rng) -> list[Cluster]:
-    """The models, the weights and P after a round; `own` [n] is the place of each answer's cluster.
+    """The clusters after a round. `own` [n] is the index of each answering client's cluster.
 
-    Fewer than 3 answers say nothing about interactions.
+    With fewer than 3 answers only the model changes: they say nothing about interactions.
     """
     servers = a.aggregator.steps([c.server for c in clusters], updates, own)
     changes: list[dict[str, Any]] = [{"server": server} for server in servers]
     for i in set(own.tolist()):
-        changes[i]["before"] = None  # who has changed the model, unless they are heard below
+        changes[i]["before"] = None  # the model has changed; who changed it is set below if their losses are known
     check_once(updates.clients)
     if updates.rewards is not None:
         came = np.flatnonzero(updates.rewards.isfinite())
         updates, own = updates.rows(came), own[came]
-    # Draws are a cluster's own, and so is the type of its matrices.
+    # Clusters that draw their own random numbers, or differ in the type of their matrices, are computed apart.
     kinds = [(c.id if a.loss_samples else c.P.dtype, c.echo is None) for c in clusters]
     for places, rows in cohorts_alike(own, kinds, least=3):
         some = [clusters[i] for i in places]
@@ -55,12 +55,12 @@ def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, r
 
 
 def _told(a: FedGWC, updates: Updates, rows: Ids, one: Cluster, draws: np.random.Generator | None) -> Told:
-    """What equally large cohorts say, whose answers are `rows` [C, n]; `one` of their clusters tells what all are asked."""
-    if updates.rewards is not None:  # each client has computed its own
+    """What equally large cohorts report. Their answers are `rows` [C, n]; `one` of their clusters shows what all of them keep."""
+    if updates.rewards is not None:  # computed by the clients themselves
         given = checked_rewards(updates.rewards.double().numpy()[rows])
-        known = updates.readings  # of one cohort they differ only where a replay mixes cohorts
+        known = updates.readings  # the same for a whole cohort, unless a replay mixes cohorts
         whole = np.full((len(rows), 4), np.nan) if known is None else known.double().numpy()[rows].mean(1)
-        adrift = (whole[:, 2] >= (1 + a.drift) * whole[:, 3]) & (whole[:, 2] > 0)  # means are all that is known
+        adrift = (whole[:, 2] >= (1 + a.drift) * whole[:, 3]) & (whole[:, 2] > 0)  # judged by the means, as nothing else is known
         return Told(whole, adrift, (given / given.sum(1, keepdims=True) if a.normalise else given)[None])
     seen = Readings(updates.losses.numpy()[rows], updates.sizes.numpy()[rows] if a.statistics == "weighted" else None)
     whole = np.array([*seen.variances(), *seen.first_losses()]).T
@@ -70,7 +70,7 @@ def _told(a: FedGWC, updates: Updates, rows: Ids, one: Cluster, draws: np.random
 
 
 def _as_a_whole(a: FedGWC, updates: Updates, rows: Ids) -> tuple[list[float], bool]:
-    """Contrast and drift of a cohort without those who have waited: they lose more, and differ by that alone."""
+    """Variances, first losses and drift of a cohort without its late members, who lose more and differ for that reason alone."""
     if len(rows) < 3:
         return [math.nan], False
     seen = Readings(updates.losses.numpy()[rows])
@@ -78,7 +78,7 @@ def _as_a_whole(a: FedGWC, updates: Updates, rows: Ids) -> tuple[list[float], bo
 
 
 def _heard(a: FedGWC, c: Cluster, whole: Sequence[float], adrift: bool) -> dict[str, Any]:
-    """What a cohort's losses as a whole change. Rounds are counted, because in half of them there is no single odd client."""
+    """The window's statistics with one more cohort. Rounds are counted, because a single odd client is not in half of them."""
     if not math.isfinite(sum(whole)):
         return {}
     between, within, first, second = whole
@@ -94,7 +94,7 @@ def _heard(a: FedGWC, c: Cluster, whole: Sequence[float], adrift: bool) -> dict[
 
 
 def _met(a: FedGWC, clusters: Sequence[Cluster], clients: Ids, told: Told) -> list[dict[str, Any]]:
-    """What Eq. 2 and Eq. 3 change for the members that were sampled [C, n]; the matrices are written in place."""
+    """Eq. 2 and Eq. 3 for the members that were sampled [C, n]. Matrices are written in place, other changes are returned."""
     rewards = told.each[0]
     by_pairs, sizes = clusters[0].by_pairs, np.array([len(c.members) for c in clusters])
     at = np.array([c.members.searchsorted(cohort) for c, cohort in zip(clusters, clients, strict=True)])  # [C, n]
@@ -120,10 +120,10 @@ def _met(a: FedGWC, clusters: Sequence[Cluster], clients: Ids, told: Told) -> li
 
 
 def _echoes(clusters: Sequence[Cluster], at: Ids, levels: Floats) -> list[dict[str, Any]]:
-    """A client's first batch meets the model that the last round's clients have made: whom has that helped, by whom?
+    """How much the last round's clients helped those of this round, whose first batch meets the model that they made.
 
-    at and levels [C, n]. What is counted is by how much lower than usual a client's loss is, less the same of its cohort; the
-    matrices are written in place.
+    at and levels [C, n]. The help is how much lower than usual a client's first loss is, minus the cohort's mean of that. The
+    matrices of echoes are written in place, other changes are returned.
     """
     kept = [(c.echo, c.level, c.before, c) for c in clusters if c.echo is not None and c.level is not None]
     usual = np.array([level[k] for (_, level, _, _), k in zip(kept, at, strict=True)])
@@ -147,10 +147,10 @@ def _echoes(clusters: Sequence[Cluster], at: Ids, levels: Floats) -> list[dict[s
 
 
 def _as_foretold(more: Floats, cut: Ids, k: Ids, before: Ids) -> float:
-    """By how much more the clients `k` [n] were helped the more of those `before` them [m] are on their side of a cut [K].
+    """How much more the clients `k` [n] were helped if more of those who trained `before` [m] are on their side of a cut [K].
 
-    Less what is to be expected of a side that large: whoever learns faster than the others gains from anybody, and has many or
-    few on its side in every round.
+    What counts is the share of those on a client's side minus the share expected by the size of that side: a client that
+    learns faster than others gains from anybody, and a large side has many of them in every round.
     """
     others = k[:, None] != before
     same = (others & (cut[k][:, None] == cut[before])).sum(1) / np.maximum(others.sum(1), 1)
@@ -159,7 +159,7 @@ def _as_foretold(more: Floats, cut: Ids, k: Ids, before: Ids) -> float:
 
 
 def _steps(a: FedGWC, visits: Ids, sizes: Ids) -> Floats:
-    """How far running means move; visits [C, n, n] or [C, n] of clusters of `sizes` [C]."""
+    """The steps alpha of the running means; visits [C, n, n] or [C, n] of clusters of `sizes` [C]."""
     if a.step == "1/n":
         return 1 / visits
     step = np.minimum(1.0, visits.shape[1] / sizes) if a.step == "cohort" else np.full(len(sizes), a.alpha)
@@ -167,5 +167,5 @@ def _steps(a: FedGWC, visits: Ids, sizes: Ids) -> Floats:
 
 
 def how_many(flags: NDArray[np.bool_]) -> int:
-    """Pairs [K, K], not counting a client with itself, or clients [K]."""
+    """The number of true pairs [K, K], without the diagonal, or of true clients [K]."""
     return int(np.count_nonzero(flags) - (np.count_nonzero(flags.diagonal()) if flags.ndim == 2 else 0))

@@ -1,4 +1,4 @@
-"""A cluster with other members than before: some have left it, or others have come."""
+"""A cluster whose members change: some leave it, others join."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedgwc.core import Floats, Ids
 
 
 def with_members(c: Cluster, members: Ids) -> Cluster:
-    """What is known of those who stay is kept; nothing is known of how newcomers get along. `members` are sorted.
+    """The cluster with these `members`, sorted. It keeps what is known of those who stay; of newcomers nothing is known.
 
-    `ripe` is as it was, which is right as long as nobody leaves.
+    `ripe` is not changed, which is right only if nobody leaves.
     """
     if np.array_equal(members, c.members):
         return c
@@ -38,14 +38,14 @@ def with_members(c: Cluster, members: Ids) -> Cluster:
 
 
 def _among(a: NDArray[Any], stay: NDArray[np.bool_], was: Ids, empty: float) -> NDArray[Any]:
-    """[K] or [K, K] for other members."""
+    """`a` [K] or [K, K] rearranged for the new members, with `empty` for newcomers."""
     new = np.full((len(stay),) * a.ndim, empty, a.dtype)
     new[np.ix_(*[stay] * a.ndim)] = a[np.ix_(*[was] * a.ndim)]
     return new
 
 
 def _from_the_middle(distances: Floats, stay: NDArray[np.bool_]) -> Floats:
-    """Squared distances; newcomers stand in the middle of the others until they have shown themselves."""
+    """Squared distances with newcomers in the middle of the others, as nothing is known of them."""
     among = distances[np.ix_(stay, stay)]
     to_middle = among.mean(0) - among.mean() / 2  # exact: the squared distance of a point to the mean of all
     distances[np.ix_(~stay, stay)] = to_middle
