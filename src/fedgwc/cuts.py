@@ -83,7 +83,7 @@ def best_cut(points: Floats, min_size: int, n_max: int = 2) -> Cut | None:
     there = np.arange(len(points))
     least = max(2 * min_size, (1 - MOST_ASIDE) * len(points))
     while points.shape[1] and len(there) >= least:
-        middle, units = _round(points[there])
+        middle, units = _whitening(points[there])
         cloud = (points - middle) @ units
         for groups, gain in sorted(_described(cloud[there], n_max), key=lambda each: -each[1]):
             m = groups.line.shape[1]
@@ -96,7 +96,7 @@ def best_cut(points: Floats, min_size: int, n_max: int = 2) -> Cut | None:
                 there = there[~few]
                 break
         else:
-            return likes(points, min_size)
+            return cut_without_groups(points, min_size)
     return None
 
 
@@ -107,7 +107,7 @@ def standing_cuts(points: Floats, labels: Ids, min_size: int) -> list[Cut]:
     >>> cut.labels.tolist()
     [0, 0, 0, 1, 1, 1]
     """
-    middle, units = _round(points)
+    middle, units = _whitening(points)
     cloud = (points - middle) @ units
     start = (labels == np.array([[0], [1]]))[None].astype(np.float64)
     cuts = []
@@ -126,7 +126,7 @@ def seen_across(points: Floats, cut: Cut) -> Floats:
     return np.stack([points @ cut.line, points @ square[0] if len(square) else np.zeros(len(points))], 1)
 
 
-def likes(points: Floats, min_size: int) -> Cut | None:
+def cut_without_groups(points: Floats, min_size: int) -> Cut | None:
     """Two sides along the first axis, each as homogeneous as possible. They need not be groups: the gain is -inf."""
     on_axis = points[:, 0] - points[:, 0].mean()
     order = np.argsort(on_axis, kind="stable")
@@ -139,7 +139,7 @@ def likes(points: Floats, min_size: int) -> Cut | None:
     return _cut(points, ahead, np.eye(points.shape[1])[0], -np.inf)
 
 
-def _round(points: Floats) -> tuple[Floats, Floats]:
+def _whitening(points: Floats) -> tuple[Floats, Floats]:
     """(middle [m], units [m, m]) that whiten points [K, m]; the first j axes of the result depend on the first j axes only."""
     covariance = np.cov(points.T, bias=True).reshape(points.shape[1], -1)
     root = np.linalg.cholesky(covariance + NARROWEST * np.eye(len(covariance)))

@@ -42,6 +42,6 @@ def as_it_was(tables: dict[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def judged_otherwise(verdicts: list[dict[str, Any]]) -> bool:
+def is_by_earlier_rule(verdicts: list[dict[str, Any]]) -> bool:
     """Whether these verdicts come from an earlier rule, which compared cuts with chance."""
     return any("chance" in row for row in verdicts)

@@ -20,9 +20,9 @@ from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Verdict, copied
 from fedgwc.algorithms.fedgwc_state import Split as Division
 from fedgwc.algorithms.learning import learnt
 from fedgwc.algorithms.membership import with_members
-from fedgwc.algorithms.second_look import Usual, better_served, is_tried, looked_again, who_waits
+from fedgwc.algorithms.second_look import Usual, better_served, is_tried, resolve_trials, who_waits
 from fedgwc.algorithms.verdicts import NO_ONE_WAITS, Waiting
-from fedgwc.algorithms.windows import one_less, with_window
+from fedgwc.algorithms.windows import counted_down, with_window
 from fedgwc.codec import pack, unpack
 from fedgwc.core import Ids, Rng, Scores, Split, TooFewReplies, Updates
 from fedgwc.cuts import Cut, best_cut
@@ -540,7 +540,7 @@ FIRST, LAST = 10 * TIMES, 40 * TIMES  # in which they are asked
 
 
 def look(algorithm: FedGWC, state: FedGWCState, engine: Kinds, number: int = FIRST) -> tuple[FedGWCState, list[Verdict]]:
-    clusters, splits, verdicts = looked_again(algorithm, state.clusters, state.splits, engine, 50, number)
+    clusters, splits, verdicts = resolve_trials(algorithm, state.clusters, state.splits, engine, 50, number)
     return replace(state, clusters=tuple(clusters), splits=tuple(splits)), verdicts
 
 
@@ -1191,7 +1191,7 @@ def test_what_was_usual_for_those_who_waited_is_forgotten() -> None:
 
 def test_who_is_late_is_so_for_three_windows() -> None:
     """That in which it waited and the next two, all of 10 rounds."""
-    after = [one_less(late) for late in (ids(0, 3, 2, 1), ids(0, 1), ids(0, 0), None)]
+    after = [counted_down(late) for late in (ids(0, 3, 2, 1), ids(0, 1), ids(0, 0), None)]
     assert [late is not None and late.tolist() for late in after] == [[0, 2, 1, 0], False, False, False]
     seen: list[tuple[int, Any, Any]] = [(0, None, None)]
     for t, s in rounds(replace(ASK, rate=1.0), Kinds(SIDE), torch.empty(0), 50, 35, state=divided()):

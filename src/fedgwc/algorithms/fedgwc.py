@@ -31,9 +31,9 @@ from fedgwc.algorithms.fedgwc_state import (
 )
 from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.proposals import proposed
-from fedgwc.algorithms.second_look import is_tried, looked_again, who_waits
+from fedgwc.algorithms.second_look import is_tried, resolve_trials, who_waits
 from fedgwc.algorithms.verdicts import NO_ONE_WAITS, NOBODY, Attempt, Waiting, in_words, judged
-from fedgwc.algorithms.windows import among, one_less, with_window
+from fedgwc.algorithms.windows import counted_down, submatrices, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
 from fedgwc.cuts import Cut
 from fedgwc.errors import InputError
@@ -153,7 +153,7 @@ class FedGWC:
         splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None, echo=None) for s in state.splits]
         n_born = state.n_born
         clusters = learnt(self, state.clusters, updates, own, rng)
-        clusters, splits, verdicts = looked_again(self, clusters, splits, engine, len(sampled), rng.round)
+        clusters, splits, verdicts = resolve_trials(self, clusters, splits, engine, len(sampled), rng.round)
         for cluster in clusters:
             tried = self.attempt(cluster, len(sampled), rng.seed)
             verdicts += [] if tried.verdict is None else [tried.verdict]
@@ -164,12 +164,7 @@ class FedGWC:
             children = self._children(c, labels, tried.scores, n_born, rng.round, tried.waiting)
             n_born += len(children)
             leaves += children
-            splits.append(
-                Split(
-                    *(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.undone, c.has_differed),
-                    *(c.P, c.distances, c.paths, c.echo),
-                )
-            )
+            splits.append(Split.of(c, labels, ended=rng.round))
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born, tuple(verdicts))
 
     def sitting_out(self, state: FedGWCState) -> Ids:
@@ -268,7 +263,7 @@ class FedGWC:
         fresh = self.new_cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
         fresh = replace(fresh, distances=c.distances, paths=c.paths, echo=c.echo, level=c.level, before=c.before, cut=c.cut)
         fresh = replace(fresh, attempts=c.attempts, undone=c.undone, mse=c.mse, told=c.told, told2=c.told2)
-        return replace(fresh, late=one_less(c.late), differed=c.has_differed)
+        return replace(fresh, late=counted_down(c.late), differed=c.has_differed)
 
     def is_divisible(self, K: int) -> bool:
         """Whether K clients are enough for two groups."""
@@ -290,12 +285,12 @@ class FedGWC:
         for y in range(int(labels.max()) + 1):
             at = np.flatnonzero(labels == y)
             child = self.new_cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
-            if known := among(cluster, at):
+            if known := submatrices(cluster, at):
                 child = replace(child, **known)
                 if self.is_divisible(len(at)):
                     # The child has had no window yet: whether its clients differ is taken from the parent's.
                     child = _with_cut(child, proposed(self, replace(child, heard=1, differed=cluster.differs))[0])
-                    child = replace(child, late=one_less(None if cluster.late is None else cluster.late[at]))
+                    child = replace(child, late=counted_down(None if cluster.late is None else cluster.late[at]))
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]

@@ -129,6 +129,25 @@ class Split:
     paths: Floats | None = None  # [K, m]
     echo: Floats | None = None  # [K, K]
 
+    @classmethod
+    def of(cls, cluster: Cluster, labels: Ids, ended: int) -> Split:
+        c = cluster
+        return cls(
+            id=c.id,
+            parent=c.parent,
+            born=c.born,
+            ended=ended,
+            members=c.members,
+            labels=labels,
+            scores=c.scores,
+            undone=c.undone,
+            differed=c.has_differed,
+            P=c.P,
+            distances=c.distances,
+            paths=c.paths,
+            echo=c.echo,
+        )
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -217,13 +236,13 @@ def written(c: Cluster) -> dict[str, Any]:
 def recorded_splits(state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
     """The last round's splits, by the id of the cluster that was split."""
     news = [s for s in state.splits if s.P is not None]
-    return {str(s.id): {"members": s.members, "labels": s.labels, **_what_decides(s)} for s in news}
+    return {str(s.id): {"members": s.members, "labels": s.labels, **_evidence(s)} for s in news}
 
 
 def recorded_leaves(state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
     """Every leaf as it is now, by `end-<id>`."""
     return {
-        f"end-{c.id}": {"members": c.members, "visits": c.visits, "gamma": c.gamma, "gamma2": c.gamma2, **_what_decides(c)}
+        f"end-{c.id}": {"members": c.members, "visits": c.visits, "gamma": c.gamma, "gamma2": c.gamma2, **_evidence(c)}
         for c in state.clusters
     }
 
@@ -237,6 +256,6 @@ def recorded_tree(state: FedGWCState) -> list[dict[str, Any]]:
     return sorted(({**r, "members": r["members"].tolist()} for r in rows), key=lambda r: int(r["id"]))
 
 
-def _what_decides(c: Cluster | Split) -> dict[str, NDArray[Any]]:
+def _evidence(c: Cluster | Split) -> dict[str, NDArray[Any]]:
     P = c.P if c.P is not None and c.P.ndim == 2 else None  # by client P equals gamma, which is recorded already
     return {name: a for name, a in {"P": P, "distances": c.distances, "paths": c.paths, "echo": c.echo}.items() if a is not None}

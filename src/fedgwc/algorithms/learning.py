@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgwc.algorithms.fedgwc_state import Cluster, changed
-from fedgwc.algorithms.stacks import Told, cohorts_alike, count, entries, move
+from fedgwc.algorithms.stacks import Reported, cohorts_alike, count, entries, move
 from fedgwc.core import Floats, Ids, Rng, Updates
 from fedgwc.interactions import check_once, checked_rewards
 from fedgwc.readings import Readings, bounded
@@ -43,33 +43,35 @@ def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, r
     for places, rows in cohorts_alike(own, kinds, least=3):
         some = [clusters[i] for i in places]
         draws = rng.generator(some[0].id, 1) if a.loss_samples else None
-        told = _told(a, updates, rows, some[0], draws)
-        met = _met(a, some, updates.clients[rows], told)
-        for i, cohort, whole, adrift, means in zip(places, rows, told.whole.tolist(), told.adrift.tolist(), met, strict=True):
+        reported = _reported(a, updates, rows, some[0], draws)
+        met = _running_means(a, some, updates.clients[rows], reported)
+        for i, cohort, whole, adrift, means in zip(
+            places, rows, reported.whole.tolist(), reported.adrift.tolist(), met, strict=True
+        ):
             late = clusters[i].late
             if late is not None and updates.rewards is None:
                 at = clusters[i].members.searchsorted(updates.clients[cohort])
-                whole, adrift = _as_a_whole(a, updates, cohort[late[at] == 0])
-            changes[i] |= _heard(a, clusters[i], whole, adrift) | means
+                whole, adrift = _without_late(a, updates, cohort[late[at] == 0])
+            changes[i] |= _window_statistics(a, clusters[i], whole, adrift) | means
     return [changed(c, new) for c, new in zip(clusters, changes, strict=True)]
 
 
-def _told(a: FedGWC, updates: Updates, rows: Ids, one: Cluster, draws: np.random.Generator | None) -> Told:
+def _reported(a: FedGWC, updates: Updates, rows: Ids, one: Cluster, draws: np.random.Generator | None) -> Reported:
     """What equally large cohorts report. Their answers are `rows` [C, n]; `one` of their clusters shows what all of them keep."""
     if updates.rewards is not None:  # computed by the clients themselves
         given = checked_rewards(updates.rewards.double().numpy()[rows])
         known = updates.readings  # the same for a whole cohort, unless a replay mixes cohorts
         whole = np.full((len(rows), 4), np.nan) if known is None else known.double().numpy()[rows].mean(1)
         adrift = (whole[:, 2] >= (1 + a.drift) * whole[:, 3]) & (whole[:, 2] > 0)  # judged by the means, as nothing else is known
-        return Told(whole, adrift, (given / given.sum(1, keepdims=True) if a.normalise else given)[None])
+        return Reported(whole, adrift, (given / given.sum(1, keepdims=True) if a.normalise else given)[None])
     seen = Readings(updates.losses.numpy()[rows], updates.sizes.numpy()[rows] if a.statistics == "weighted" else None)
     whole = np.array([*seen.variances(), *seen.first_losses()]).T
     each = [seen.rewards(a.normalise, a.loss_samples, draws)]
     each += [seen.sides(), seen.spreads()] if one.sides is not None else []
-    return Told(whole, seen.drift(1 + a.drift), np.array(each), None if one.echo is None else seen.levels())
+    return Reported(whole, seen.drift(1 + a.drift), np.array(each), None if one.echo is None else seen.levels())
 
 
-def _as_a_whole(a: FedGWC, updates: Updates, rows: Ids) -> tuple[list[float], bool]:
+def _without_late(a: FedGWC, updates: Updates, rows: Ids) -> tuple[list[float], bool]:
     """Variances, first losses and drift of a cohort without its late members, who lose more and differ for that reason alone."""
     if len(rows) < 3:
         return [math.nan], False
@@ -77,7 +79,7 @@ def _as_a_whole(a: FedGWC, updates: Updates, rows: Ids) -> tuple[list[float], bo
     return [*map(float, (*seen.variances(), *seen.first_losses()))], bool(seen.drift(1 + a.drift))
 
 
-def _heard(a: FedGWC, c: Cluster, whole: Sequence[float], adrift: bool) -> dict[str, Any]:
+def _window_statistics(a: FedGWC, c: Cluster, whole: Sequence[float], adrift: bool) -> dict[str, Any]:
     """The window's statistics with one more cohort. Rounds are counted, because a single odd client is not in half of them."""
     if not math.isfinite(sum(whole)):
         return {}
@@ -93,16 +95,16 @@ def _heard(a: FedGWC, c: Cluster, whole: Sequence[float], adrift: bool) -> dict[
     }
 
 
-def _met(a: FedGWC, clusters: Sequence[Cluster], clients: Ids, told: Told) -> list[dict[str, Any]]:
+def _running_means(a: FedGWC, clusters: Sequence[Cluster], clients: Ids, reported: Reported) -> list[dict[str, Any]]:
     """Eq. 2 and Eq. 3 for the members that were sampled [C, n]. Matrices are written in place, other changes are returned."""
-    rewards = told.each[0]
+    rewards = reported.each[0]
     by_pairs, sizes = clusters[0].by_pairs, np.array([len(c.members) for c in clusters])
     at = np.array([c.members.searchsorted(cohort) for c, cohort in zip(clusters, clients, strict=True)])  # [C, n]
     pairs, column = (entries(at, sizes), np.s_[..., None]) if by_pairs else (at, np.s_[...])
     visits = count([c.visits for c in clusters], pairs)  # [C, n, n], or by client [C, n]
     alpha = _steps(a, visits, sizes)
-    views = [[getattr(c, view) for c in clusters] for view in ("P", "sides", "spreads")[: len(told.each)]]
-    (old, *_), (new, *_) = move(views, pairs, told.each[column], alpha)
+    views = [[getattr(c, view) for c in clusters] for view in ("P", "sides", "spreads")[: len(reported.each)]]
+    (old, *_), (new, *_) = move(views, pairs, reported.each[column], alpha)
     gammas, gammas2 = [c.gamma.copy() for c in clusters], [c.gamma2.copy() for c in clusters]
     by_client = alpha.diagonal(0, 1, 2) if by_pairs else alpha  # [C, n]
     move([gammas, gammas2], at, np.array([rewards, rewards**2]), by_client)
@@ -111,7 +113,7 @@ def _met(a: FedGWC, clusters: Sequence[Cluster], clients: Ids, told: Told) -> li
     if a.mse_average:
         step = alpha.reshape(len(clusters), -1).mean(1)
         mse = (1 - step) * [c.mse for c in clusters] + step * mse
-    heard = [{}] * len(clusters) if told.levels is None else _echoes(clusters, at, told.levels)
+    heard = [{}] * len(clusters) if reported.levels is None else _echoes(clusters, at, reported.levels)
     met = []
     for c, n, gamma, gamma2, m, echo in zip(clusters, visits, gammas, gammas2, mse.tolist(), heard, strict=True):
         ripe = c.ripe + how_many(n == a.visits_wanted(c.attempts, by_pairs))
@@ -138,7 +140,7 @@ def _echoes(clusters: Sequence[Cluster], at: Ids, levels: Floats) -> list[dict[s
             pairs = k[:, None] * len(echo) + before
             echo.put(pairs, echo.take(pairs) + more[:, None])
             if c.cut is not None:
-                told = _as_foretold(more, c.cut, k, before)
+                told = _prediction_score(more, c.cut, k, before)
                 foretold = {"told": c.told + told, "told2": c.told2 + told**2}
         level = level.copy()
         level[k] = now
@@ -146,7 +148,7 @@ def _echoes(clusters: Sequence[Cluster], at: Ids, levels: Floats) -> list[dict[s
     return heard
 
 
-def _as_foretold(more: Floats, cut: Ids, k: Ids, before: Ids) -> float:
+def _prediction_score(more: Floats, cut: Ids, k: Ids, before: Ids) -> float:
     """How much more the clients `k` [n] were helped if more of those who trained `before` [m] are on their side of a cut [K].
 
     What counts is the share of those on a client's side minus the share expected by the size of that side: a client that

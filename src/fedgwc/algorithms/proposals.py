@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fedgwc.algorithms.fedgwc_state import Cluster
 from fedgwc.algorithms.windows import places
 from fedgwc.core import Floats, Ids
-from fedgwc.cuts import TOO_FEW, Cut, best_cut, likes, standing_cuts
+from fedgwc.cuts import TOO_FEW, Cut, best_cut, cut_without_groups, standing_cuts
 
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
@@ -24,7 +24,7 @@ def proposed(a: FedGWC, known: Cluster) -> tuple[Cut | None, bool]:
     by_echoes = helping > 0 and not known.drifts and (not known.differs or len(points) < TOO_FEW)
     cut = _groups(a, points[:, :helping] if by_echoes else points, known.cut)
     if known.drifts and helping and (cut is None or cut.gain < a.gain):
-        return likes(points, a.min_size), False
+        return cut_without_groups(points, a.min_size), False
     return cut, by_echoes
 
 

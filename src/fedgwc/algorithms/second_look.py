@@ -35,7 +35,7 @@ MANY = 15  # if a side has fewer clients, too few sit out to undo a division rel
 NEAR = 0.25  # at most this share of a side sits out as uncertain
 UNSURE = 0.8  # uncertain: closer to the midpoint of the sides than 0.8 of their median member's distance
 WITNESSES = 7  # clients nearest to their side's median who sit out too, at most a third of the side
-TOO_FEW = 3  # if fewer witnesses of a side answer, nobody can tell what is usual there
+TOO_FEW_ANSWERS = 3  # if fewer witnesses of a side answer, nobody can tell what is usual there
 EVERY = 10  # ask those who sit out whenever the others have trained this many more times ...
 CLEAR = 5.0  # ... until the two sides are this many deviations apart ...
 LONGEST = 40  # ... or the others have trained this often
@@ -53,10 +53,10 @@ def who_waits(cut: Cut) -> Waiting:
     medians = [np.median(cut.on_line[side]) for side in sides]
     away = abs(cut.on_line - np.mean(medians)) / max(float(medians[1] - medians[0]) / 2, 1e-12)  # 0: midpoint, 1: median
     away[(cut.on_line > np.mean(medians)) != (cut.labels == 1)] = 0.0  # on the wrong side of the midpoint
-    unsure = [_least(away, side[away[side] < UNSURE], int(NEAR * len(side))) for side in sides]
+    unsure = [_smallest(away, side[away[side] < UNSURE], int(NEAR * len(side))) for side in sides]
     others = [np.setdiff1d(side, some) for side, some in zip(sides, unsure, strict=True)]
     most = [min(len(side) // 3, WITNESSES) for side in sides]
-    witnesses = [_least(np.abs(away - 1), some, n) for some, n in zip(others, most, strict=True)]
+    witnesses = [_smallest(np.abs(away - 1), some, n) for some, n in zip(others, most, strict=True)]
     return Waiting(np.sort(np.concatenate([*unsure, *witnesses])), np.sort(np.concatenate(witnesses)))
 
 
@@ -65,12 +65,12 @@ def is_tried(cut: Cut | None, waiting: Waiting) -> bool:
     return cut is not None and len(waiting.clients) > 0 and bool(np.bincount(cut.labels).min() >= MANY)
 
 
-def _least(of: NDArray[Any], some: Ids, n: int) -> Ids:
+def _smallest(of: NDArray[Any], some: Ids, n: int) -> Ids:
     """The n of `some` with the smallest values."""
     return some[np.argsort(of[some], kind="stable")][:n]
 
 
-def looked_again(
+def resolve_trials(
     a: FedGWC, clusters: Sequence[Cluster], splits: Sequence[Split], engine: Engine, n_clients: int, number: int
 ) -> tuple[list[Cluster], list[Split], list[Verdict]]:
     """Clusters, splits and verdicts after round `number`: where a trial ends, clients have moved or the division is undone."""
@@ -80,10 +80,10 @@ def looked_again(
     for sides in combinations([c for c in clusters if c.waiting is not None], 2):
         if sides[0].parent is None or sides[0].parent != sides[1].parent:
             continue
-        trained, by_then = (min(_trained(a, c, n_clients, n) for c in sides) for n in (number - 1, number))
+        trained, by_then = (min(_trainings(a, c, n_clients, n) for c in sides) for n in (number - 1, number))
         if by_then < LONGEST and by_then // EVERY == trained // EVERY:
             continue
-        members, told, clear = _regrouped(a, sides, engine)
+        members, told, clear = _reassigned(a, sides, engine)
         too_faint = FAINT * min((by_then // EVERY - 1) / (LONGEST // EVERY - 1), 1.0)
         if by_then < LONGEST and (clear is None or too_faint <= clear < CLEAR):
             continue
@@ -95,7 +95,7 @@ def looked_again(
             verdicts.append(Verdict(whole.id, len(whole.members), "rejoined", sizes=sizes, clear=clear))
             continue
         for c, m in zip(sides, members, strict=True):
-            after[c.id] = _joined(a, c, m, _all("waiting", sides))
+            after[c.id] = _after_trial(a, c, m, _clients("waiting", sides))
         verdicts += told
     return list(after.values()), list(inner.values()), verdicts
 
@@ -106,12 +106,12 @@ def _rejoined(a: FedGWC, sides: tuple[Cluster, Cluster], before: Split, engine: 
     share = [len(c.members) / len(members) for c in sides]
     larger = sides[0] if share[0] >= share[1] else sides[1]
     mean = replace(larger.server, theta=share[0] * sides[0].server.theta + share[1] * sides[1].server.theta)
-    server = _best([mean, *(c.server for c in sides)], _all("waiting", sides), engine)
+    server = _best_server([mean, *(c.server for c in sides)], _clients("waiting", sides), engine)
     c = a.new_cluster(before.id, before.parent, before.born, members, server, before.scores, sides[0].by_pairs)
     return replace(c, undone=before.undone + 1, differed=before.differed, late=np.full(len(members), LATE))
 
 
-def _best(servers: list[Server], asked: Ids, engine: Engine) -> Server:
+def _best_server(servers: list[Server], asked: Ids, engine: Engine) -> Server:
     """The server with the lowest median loss, as one side's model may have been ruined. The first server if too few answer."""
     try:
         _, losses = losses_under(stacked([s.theta for s in servers]), asked, engine)
@@ -120,19 +120,19 @@ def _best(servers: list[Server], asked: Ids, engine: Engine) -> Server:
     return servers[int(np.median(np.where(np.isfinite(losses), losses, np.inf), 0).argmin())]
 
 
-def _trained(a: FedGWC, c: Cluster, n_clients: int, number: int) -> float:
+def _trainings(a: FedGWC, c: Cluster, n_clients: int, number: int) -> float:
     """Expected trainings per member that does not sit out, by round `number`: so the wait ends even if nobody answers."""
-    there = len(c.members) - len(_all("waiting", [c]))
+    there = len(c.members) - len(_clients("waiting", [c]))
     return (number - c.born) * a.cohort_of(there, n_clients) / there
 
 
-def _all(which: Literal["waiting", "witnesses"], sides: Sequence[Cluster]) -> Ids:
+def _clients(which: Literal["waiting", "witnesses"], sides: Sequence[Cluster]) -> Ids:
     return np.concatenate([NOBODY, *(some for c in sides if (some := getattr(c, which)) is not None)])
 
 
-def _regrouped(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict], float | None]:
+def _reassigned(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict], float | None]:
     """(members of both sides once misplaced clients have moved, verdicts, deviations between the sides or None if unknown)."""
-    asked, stay = _all("waiting", sides), [c.members for c in sides]
+    asked, stay = _clients("waiting", sides), [c.members for c in sides]
     try:
         clients, losses = losses_under(stacked([c.server.theta for c in sides]), asked, engine)
     except TooFewReplies:
@@ -140,7 +140,7 @@ def _regrouped(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tup
     known = np.isin(clients, asked) & np.isfinite(losses).all(1)  # stand-ins do not count: they have trained a model
     clients = clients[known]
     side = np.isin(clients, sides[1].members).astype(np.int64)
-    served, clear = better_served(side, losses[known], np.isin(clients, _all("witnesses", sides)))
+    served, clear = better_served(side, losses[known], np.isin(clients, _clients("witnesses", sides)))
     if clear is None:
         return stay, [], None
     gone = [clients[(side == y) & (served != y)] for y in (0, 1)]
@@ -165,7 +165,7 @@ def better_served(side: Ids, losses: Floats, witness: NDArray[np.bool_]) -> tupl
     everybody. So what counts is not which loss is lower but by how much, compared with what is usual on either side. First the
     witnesses show what is usual; then all clients do, each on the side where it seems to belong by then.
     """
-    if min((side[witness] == y).sum() for y in (0, 1)) < TOO_FEW:
+    if min((side[witness] == y).sum() for y in (0, 1)) < TOO_FEW_ANSWERS:
         return side, None
     more = losses[:, 0] - losses[:, 1]
     by_witnesses = _usual(more[witness], side[witness])
@@ -203,7 +203,7 @@ def _usual(more: Floats, side: Ids) -> Usual:
     return Usual(float(middle[0]), gap, gap / max(deviation, 1e-3 * gap))
 
 
-def _joined(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:
+def _after_trial(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:
     """A side after its trial, with these members: nobody sits out any more. If they have changed, so has its proposed cut."""
     same, c = np.array_equal(members, c.members), replace(with_members(c, members), waiting=None, witnesses=None)
     if not a.is_divisible(len(members)):

@@ -35,43 +35,43 @@ def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
     """
     late = np.zeros(len(c.members), bool) if c.late is None else c.late > 0
     if not late.any():
-        return _added(c, views)
+        return _with_views(c, views)
     c.visits[late] = 0
     if c.distances is not None:
         c.visits[:, late] = 0
         D, there = c.distances, (~late).astype(c.distances.dtype)
         was, between = D[late], there @ D @ there
-        c = _added(c, views)
+        c = _with_views(c, views)
         grown = (there @ D @ there) / between if between > 0 else 1.0
         was *= min(grown, GROWN)
         D[late], D[:, late] = was, was.T
         return c
-    known = _added(c, views)
+    known = _with_views(c, views)
     if c.paths is not None and known.paths is not None:
         was = c.paths[:, -len(views) :]
         known.paths[late, -len(views) :] += was[late] - was[~late].mean(0)
     return known
 
 
-def _added(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
+def _with_views(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
     if c.by_pairs:
         distances = np.zeros_like(views[0]) if c.distances is None else c.distances
         return replace(c, distances=add_distances(distances, views, c.visits))
     before = [] if c.paths is None else [c.paths]
-    return replace(c, paths=np.column_stack([*before, *(from_the_middle(v, c.visits > 0) for v in views)]))
+    return replace(c, paths=np.column_stack([*before, *(mean_if_unseen(v, c.visits > 0) for v in views)]))
 
 
-def one_less(late: Ids | None) -> Ids | None:
+def counted_down(late: Ids | None) -> Ids | None:
     """`late` after the end of a window: one less for everybody, None if nobody is late any more."""
     return None if late is None or late.max() <= 1 else np.maximum(late - 1, 0)
 
 
-def from_the_middle(means: NDArray[Any], seen: NDArray[np.bool_]) -> NDArray[Any]:
+def mean_if_unseen(means: NDArray[Any], seen: NDArray[np.bool_]) -> NDArray[Any]:
     """Means [K] in which clients that were not seen get the mean of the others, as nothing is known of them."""
     return np.where(seen, means, means[seen].mean(0) if seen.any() else 0.0)
 
 
-def among(c: Cluster, at: Ids) -> dict[str, Any]:
+def submatrices(c: Cluster, at: Ids) -> dict[str, Any]:
     """Distances and echoes, or paths, of some of the members, by name; empty before the first window has ended."""
     if c.distances is not None:
         pairs = np.ix_(at, at)
