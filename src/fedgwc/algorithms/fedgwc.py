@@ -55,7 +55,7 @@ class FedGWC:
     aggregator: Aggregator = field(default_factory=Aggregator)
     beta: float = 0.5  # spread of the RBF kernel
     n_max: int = 5  # most groups that are looked for; "windows" then cuts in two, at the widest gap between them
-    min_size: int = 3  # smallest group; 3 / rate keeps the total cohort constant, and then finds no smaller group
+    min_size: int = 3  # smallest group; 3 / rate keeps the total cohort constant up to rounding, but finds no smaller group
     # Rewards
     statistics: Literal["plain", "weighted"] = "plain"  # mean and variance of the cohort's losses: plain, or by sample counts
     loss_samples: int = 0  # > 0: mean and variance of this many normal draws instead
