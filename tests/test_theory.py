@@ -1,6 +1,12 @@
-"""The paper's theorems, tested on the functions that the algorithm calls. Numbers are the paper's appendix A and B."""
+"""The paper's theorems, tested on Eq. 2 and Eq. 3 as pure functions. Numbers are the paper's appendix A and B.
+
+Rounds of the algorithm compute many clusters at once instead of calling these functions; tests/algorithms/test_equations.py shows
+that they give exactly the same P and weights.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -102,12 +108,43 @@ def test_interactions_are_bounded(alpha: float, start: float, rounds: int) -> No
     assert (P <= 1 + 1e-12).all()
 
 
+@given(st.floats(0.01, 0.99), st.integers(3, 8), st.integers(1, 40), st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_interactions_are_bounded_whatever_the_rewards_and_the_cohorts(alpha: float, K: int, rounds: int, seed: int) -> None:
+    """A pair that met n times in t rounds is at most at the bound of n rounds, and that is at most the bound of t rounds."""
+    rng = np.random.default_rng(seed)
+    start = rng.random((K, K))
+    P, met = start, np.zeros((K, K), np.int64)
+    for _ in range(rounds):
+        cohort = rng.choice(K, rng.integers(1, K + 1), replace=False)
+        P = update_interactions(P, cohort, rng.choice([0.0, 1.0, rng.random()], len(cohort)), alpha)
+        met[np.ix_(cohort, cohort)] += 1
+    by_meetings, by_rounds = ((1 - alpha) ** n * start + 1 - (1 - alpha) ** n for n in (met, rounds))
+    assert (P >= -1e-12).all()
+    assert (by_meetings + 1e-12 >= P).all()
+    assert (by_meetings <= by_rounds + 1e-12).all()
+    assert (by_rounds <= 1 + 1e-12).all()
+
+
 @given(st.lists(st.integers(3, 12), min_size=1, max_size=8), st.sampled_from([0.1, 0.2, 0.25, 0.5]))
 def test_sample_rate_theorem(tens: list[int], rate: float) -> None:
     """Clusters of at least 3 / rate clients, rate * size whole: splitting does not change how many clients train."""
     sizes = [round(m / rate) for m in tens]
     assert all(size >= 3 / rate for size in sizes)
     assert sum(cohort_size(size, rate) for size in sizes) == cohort_size(sum(sizes), rate) == sum(tens)
+
+
+@given(st.floats(0.01, 1), st.lists(st.integers(0, 300), min_size=1, max_size=20))
+def test_sample_rate_theorem_up_to_rounding(rate: float, more: list[int]) -> None:
+    """Clusters of any sizes from 3 / rate on: every cohort is rounded by half a client at most, and so is that of the whole."""
+    sizes = [math.ceil(3 / rate) + n for n in more]
+    split, whole = sum(cohort_size(size, rate) for size in sizes), cohort_size(sum(sizes), rate)
+    assert abs(split - whole) <= (len(sizes) + 1) / 2
+
+
+def test_rounding_may_add_a_client() -> None:
+    """Two clusters of 35 at rate 0.1 train 4 clients each, and one of 70 trains 7."""
+    assert (2 * cohort_size(35, 0.1), cohort_size(70, 0.1)) == (8, 7)
 
 
 def test_sample_rate_grows_below_the_threshold() -> None:

@@ -1,4 +1,4 @@
-"""Runs of earlier versions: what they did where there was no setting for it yet."""
+"""Runs of earlier versions: the values of settings that were added later and describe what those runs did."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from fedgwc.settings import flatten, set_path
 
-# Where a run has the setting named first, it did so.
+# A run that has the setting on the left, but not those on the right, behaved as these values say.
 ADDED: dict[str, dict[str, Any]] = {
     "algorithm.draws": {"algorithm.margin": 0.0},
     "algorithm.aggregator.weights": {
@@ -17,7 +17,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "algorithm.when": {"algorithm.pairs_up_to": 4096},
     "algorithm.sides": {"algorithm.echo": False, "algorithm.second_look": False, "algorithm.doubt": 0.0},
 }
-# Of no account for FedGWC's other rules, which came before these or live beside them.
+# Settings that only when=windows uses. FedGWC's other rules ignore them.
 WINDOWS_ONLY = (
     *("sides", "echo", "agreement", "directions", "contrast", "gain", "doubt", "drift", "second_look"),
     *("draws", "margin"),
@@ -25,7 +25,7 @@ WINDOWS_ONLY = (
 
 
 def completed(flat: dict[str, Any]) -> dict[str, Any]:
-    """A run's settings by their full names, with those that came after it and without those that its rule does not ask."""
+    """A run's settings by full name, with those that were added after it and without those that its rule ignores."""
     for key, added in ADDED.items():
         flat = {**added, **flat} if key in flat else flat
     when = flat.get("algorithm.when", "windows")
@@ -34,7 +34,7 @@ def completed(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_it_was(tables: dict[str, Any]) -> dict[str, Any]:
-    """The tables of a run's experiment, with the settings that came after it as it would have had them."""
+    """The tables of a run's experiment, with values for the settings that were added after it."""
     flat = flatten(tables)
     for key, value in completed(flat).items():
         if key not in flat:
@@ -42,6 +42,6 @@ def as_it_was(tables: dict[str, Any]) -> dict[str, Any]:
     return tables
 
 
-def judged_otherwise(verdicts: list[dict[str, Any]]) -> bool:
-    """Whether these are of the rule that compared cuts with chance."""
+def is_by_earlier_rule(verdicts: list[dict[str, Any]]) -> bool:
+    """Whether these verdicts come from an earlier rule, which compared cuts with chance."""
     return any("chance" in row for row in verdicts)

@@ -49,7 +49,7 @@ def weight_interval(
     if alpha is None:
         variance = np.maximum(g2 - g**2, 0.0) / np.maximum(n - 1, 1)
     else:
-        # Both running means start at 0 and are small by this factor; the last reward alone weighs alpha.
+        # Both running means start at 0 and so are too small by this factor. And g2 - g^2 lacks the variance of g itself.
         full = np.maximum(1 - (1 - alpha) ** n, 1e-12)
         g, g2 = g / full, g2 / full
         variance = np.maximum(g2 - g**2, 0.0) * alpha / (2 - alpha) / (1 - alpha / (2 - alpha))
@@ -80,12 +80,12 @@ def update_interactions(
 
 
 def move(means: NDArray[Any], at: Any, values: Floats, alpha: Floats) -> None:
-    """Running means, in place: those `at` move towards `values` by `alpha`."""
+    """Move the running means `at` towards `values` by `alpha`, in place."""
     means[at] = (1 - alpha) * means[at] + alpha * values
 
 
 def _checked(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:
-    """A cohort's client numbers and rewards, which may come from anywhere."""
+    """A cohort's client numbers and rewards, checked."""
     ids, omega = np.asarray(cohort), np.asarray(rewards, np.float64)
     if ids.ndim != 1 or ids.shape != omega.shape:
         raise InputError(f"cohort and rewards must be vectors of one length, got shapes {ids.shape} and {omega.shape}")
@@ -119,7 +119,7 @@ def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: 
     The UPV of client k towards j is row k of P without the entries k and j. `features="columns"` takes columns instead of
     rows and `scaled` first brings P to [0, 1] by its extremes, both as in the authors' release.
 
-    Of more than `perception.LARGE` clients W is float32, made block by block, so that P and W are all that memory must hold.
+    For more than `perception.LARGE` clients W is float32 and made block by block, so that memory must hold only P and W.
 
     >>> P = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     >>> affinity(P, beta=1.0).round(3).tolist()
@@ -129,7 +129,7 @@ def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: 
         raise InputError(f"beta must be positive and finite, got {beta}; it is the spread of the RBF kernel")
     V = square(P)
     if scaled and np.ptp(V) > 0:
-        beta = beta / float(np.ptp(V)) ** 2  # distances feel only the scale
+        beta = beta / float(np.ptp(V)) ** 2  # a shift of P changes no distance
     W = np.empty(V.shape, V.dtype)
     for k, j, squared in upv_distances(V.T if features == "columns" else V):
         W[k, j], W[j, k] = squared, squared.T

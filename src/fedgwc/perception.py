@@ -1,7 +1,7 @@
 """How differently clients are perceived: squared distances between their perception vectors, a block of clients at a time.
 
 The unbiased perception vector (UPV) of client k towards j is row k of a matrix V [K, K] over pairs without the entries k
-and j. V is kept as P is: of many clients it is float32, and beside it there is room for a few blocks of rows only.
+and j. V has the type of P: for many clients it is float32, and memory has room beside it for only a few blocks of rows.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedgwc.errors import InputError
 
-LARGE = 1024  # clients; up to so many, matrices are float64 and in one piece, above float32 and worked on so many rows at a time
+LARGE = 1024  # for more clients, matrices are float32 instead of float64, and are processed in blocks of this many rows
 
 
 def perception_distances(V: ArrayLike, visits: ArrayLike) -> NDArray[Any]:
-    """Squared distances between UPVs, per entry of them. V [K, K] is kept as P is; visits [K, K] -> [K, K], diagonal 0.
+    """Squared distances between UPVs, divided by their number of entries. V and visits [K, K] -> [K, K], diagonal 0.
 
-    A pair that never met has no entry: what stands in for it is the client's mean over all its rounds, which the diagonal holds.
-    A client that was in no round stands in the middle of the others.
+    For a pair that never met, the client's mean over all its rounds, which is on the diagonal, stands in. A client that was in
+    no round is placed in the middle of the others.
 
     >>> perception_distances([[0.2, 0.2, 0.2], [0.2, 0.2, 0.2], [0.8, 0.8, 0.8]], np.ones((3, 3))).round(2).tolist()
     [[0.0, 0.0, 0.36], [0.0, 0.0, 0.36], [0.36, 0.36, 0.0]]
@@ -31,9 +31,9 @@ def perception_distances(V: ArrayLike, visits: ArrayLike) -> NDArray[Any]:
 
 
 def add_distances(distances: NDArray[Any], views: Sequence[NDArray[Any]], visits: NDArray[Any]) -> NDArray[Any]:
-    """The `perception_distances` of every view [K, K], added to `distances` in place.
+    """Add the `perception_distances` of every view [K, K] to `distances`, in place.
 
-    Views are written to as well, where a pair never met: of many clients there is no room for copies.
+    Views are written to as well, where a pair never met: for many clients there is no room for copies.
     """
     for view in views:
         fill_in(view, visits)
@@ -51,7 +51,7 @@ def add_distances(distances: NDArray[Any], views: Sequence[NDArray[Any]], visits
 
 
 def fill_in(view: NDArray[Any], visits: NDArray[Any]) -> None:
-    """In place: a pair that never met gets its first client's mean over all its rounds, who was in none the others' means."""
+    """Fill in place: a pair that never met gets its first client's mean, and a client that was in no round the others' means."""
     for k in blocks(len(view)):
         np.copyto(view[k], np.diag(view)[k, None], where=visits[k] <= 0)
     away = np.diag(visits) <= 0
@@ -62,10 +62,10 @@ def fill_in(view: NDArray[Any], visits: NDArray[Any]) -> None:
 def upv_distances(V: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
     """Squared distances between the UPVs of all pairs, as (rows, columns, block) of the upper half; diagonal 0.
 
-    One matrix product per block: the squared distance of whole rows less the two entries that a pair leaves out.
+    One matrix product per block: the squared distance of whole rows minus the two entries that a pair leaves out.
     """
     own = np.diag(V)
-    centre = V.mean(0, dtype=np.float64).astype(V.dtype)  # taken off, so that no difference of large equal numbers loses digits
+    centre = V.mean(0, dtype=np.float64).astype(V.dtype)  # subtracted, so that no digits cancel
     cut = blocks(len(V))
     squares = np.concatenate([((V[k] - centre) ** 2).sum(1) for k in cut])
     for i, k in enumerate(cut):
@@ -87,7 +87,7 @@ def blocks(K: int) -> list[slice]:
 
 
 def square(P: ArrayLike) -> NDArray[Any]:
-    """A checked matrix over pairs, of the type that goes with its size."""
+    """A matrix over pairs, checked, in the type for its size."""
     V = np.asarray(P)
     if V.ndim != 2 or V.shape[0] != V.shape[1] or not len(V):
         raise InputError(f"P must be square, one row and column per client, got shape {V.shape}")

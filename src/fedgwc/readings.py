@@ -14,9 +14,9 @@ from scipy.special import ndtr
 from fedgwc.core import Floats
 from fedgwc.errors import InputError
 
-HUGE = 1e100  # losses beyond are taken for this, so that their squares are numbers
+HUGE = 1e100  # larger losses are cut to this, so that their squares are finite
 TINY = np.finfo(np.float64).tiny
-BEYOND = 5  # times the median deviation from the median: whoever is farther out is taken to be so far
+BEYOND = 5  # values farther from the median than this many median deviations are cut to that distance
 
 
 def gaussian_rewards(
@@ -55,11 +55,11 @@ def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floa
 
 
 def gaussian_spreads(losses: ArrayLike) -> Floats:
-    """How restless each client's losses are beside its cohort's, in (0, 1): 1/2 as usual, towards 1 more, towards 0 less.
+    """How much each client's losses vary between its steps, compared with its cohort, in (0, 1): 1/2 as usual, towards 1 more.
 
-    What a step's number says is taken out (losses fall while a client trains); the logarithm of the variance that is left
-    between a client's own steps is compared as `gaussian_sides` compares losses. A client whose variance is not known, because it
-    made fewer than two steps or all of them agree to rounding, is as usual. losses [n, S] -> [n].
+    Each step's mean over the cohort is subtracted first (losses fall while a client trains). Then the logarithm of the variance
+    between a client's own steps is compared as `gaussian_sides` compares losses. If a client's variance is unknown, because it
+    made fewer than two steps or they are equal up to rounding, it gets 1/2. losses [n, S] -> [n].
 
     >>> gaussian_spreads([[1, -1], [-1, 1], [10, -10], [-10, 10], [100, -100], [-100, 100]]).round(2).tolist()
     [0.13, 0.13, 0.5, 0.5, 0.87, 0.87]
@@ -70,7 +70,7 @@ def gaussian_spreads(losses: ArrayLike) -> Floats:
 def loss_variances(losses: ArrayLike) -> tuple[float, float]:
     """(between, within): how much losses [n, S] vary between clients, and between the steps of one client.
 
-    What a step's number says is taken out first (losses fall while a client trains). If all clients drew their data from one
+    Each step's mean is subtracted first (losses fall while a client trains). If all clients drew their data from one
     source, a client's mean would only be a mean of its batches, and `between`, which counts a client's mean once per step, would
     estimate the same variance as `within`. Their ratio is the F of an analysis of variance: 1 for clients that differ no more
     than the batches of one of them do.
@@ -85,11 +85,12 @@ def loss_variances(losses: ArrayLike) -> tuple[float, float]:
 
 
 def first_losses(losses: ArrayLike) -> tuple[float, float]:
-    """Mean losses of the first and the second local step, of the clients that made both. losses [n, S]; nobody: (0, 0).
+    """Mean losses of the first and the second local step, of the clients that made both; (0, 0) if nobody did. losses [n, S].
 
-    The first batch meets the model that was sent, the second one step of a client's own training later. Where clients can use
-    what they share, one step changes little. Where each has data of its own kind, it takes most of the loss away, and the next
-    average brings that back: clients drift. Later steps may meet the first one's samples again and fall for that reason.
+    The first batch meets the model that was sent, the second one the same model after one step of the client's own training. If
+    clients can use the shared model, one step changes little. If each has data of its own kind, one step takes most of the loss
+    away, and the next average brings it back: clients drift. Later steps may meet the first one's samples again and fall for
+    that reason.
 
     >>> first_losses([[4.0, 1.0, 0.1], [2.0, 1.0, 0.1], [3.0, 1.0, 0.1]])
     (3.0, 1.0)
@@ -99,16 +100,16 @@ def first_losses(losses: ArrayLike) -> tuple[float, float]:
 
 
 class Readings:
-    """All of these of one cohort, or of equally large ones at once [..., n, S]: what they share is computed once."""
+    """All readings of one cohort, or of equally large ones at once [..., n, S]; what they have in common is computed once."""
 
     def __init__(self, losses: ArrayLike, sizes: ArrayLike | None = None) -> None:
         given = np.asarray(losses)
         rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
         self.x, self.made, self.whole = _losses(given)
         n, S = self.x.shape[-2:]
-        clients, self.steps, self.total = n, S, n * S  # of each step [..., S], of each client [..., n], and of a cohort [...]
+        clients, self.steps, self.total = n, S, n * S  # clients per step [..., S], steps per client [..., n], losses in all [...]
         if not self.whole:
-            # A step that is left out sums to 0, whatever it is divided by.
+            # At least 2, to divide by: a step that is left out sums to 0 anyway.
             clients, self.steps, self.total = np.maximum(self.made.sum(-2), 2), self.made.sum(-1), self.made.sum((-2, -1))
         filled = self._or_zero(self.x)
         self.largest = np.abs(filled).max(-2)  # [..., S]
@@ -147,7 +148,7 @@ class Readings:
         n = known.shape[-1] if every else np.maximum(known.sum(-1, keepdims=True), 2)
         log = np.log(variance if every else np.where(known, variance, 1.0))
         log -= log.sum(-1, keepdims=True) / n
-        if not every:  # who is not known, or among too few who are, stands on the mean
+        if not every:  # unknown variances, and all if fewer than three are known, count as usual
             log = np.where(known & (n >= 3), log, 0.0)
         deviation = np.sqrt((log**2).sum(-1, keepdims=True) / (n - 1))
         spread: Floats = ndtr(log / np.where(deviation > 1e-9, deviation, np.inf))
@@ -158,7 +159,7 @@ class Readings:
         n = own.shape[-1]
         between = (self.steps * own**2).sum(-1) / (n - 1)
         freedom = (self.total - n) * (n - 1) / n
-        return between, squares.sum(-1) / np.maximum(freedom, TINY)  # one step each: squares of 0
+        return between, squares.sum(-1) / np.maximum(freedom, TINY)  # with one step each the squares are 0
 
     def first_losses(self) -> tuple[Floats, Floats]:
         if self.x.shape[-1] < 2:
@@ -172,8 +173,8 @@ class Readings:
         return two[..., 0], two[..., 1]
 
     def drift(self, times: float) -> NDArray[np.bool_]:
-        """Whether clients lost so many times more in the first step than in the second, less those who lost as many times less
-        in it, are at least half of all [...]. Small losses differ so much from batch to batch, either way.
+        """[...] whether half of the clients drift: their first loss is at least `times` the second. Clients for whom the reverse
+        holds are subtracted, because small losses vary that much from batch to batch in either direction.
         """
         if self.x.shape[-1] < 2 or np.isinf(times):
             return np.zeros(self.x.shape[:-2], bool)
@@ -183,7 +184,7 @@ class Readings:
         return np.asarray(2 * (more - less) >= np.maximum(both.sum(-1), 1))
 
     def levels(self) -> Floats:
-        """Logarithms of the first losses [..., n], bounded; NaN for a client that made no first step, or is too alone in that."""
+        """Logarithms of the first losses [..., n], bounded; NaN for clients without a first step, or if fewer than 3 have one."""
         first, made = self.x[..., 0], self.made[..., 0]
         log = np.log(np.maximum(first if self.whole else np.where(made, first, 1.0), TINY))
         if made.all():
@@ -194,15 +195,15 @@ class Readings:
 
     @cached_property
     def _own_steps(self) -> tuple[Floats, Floats]:
-        """Losses less each step's mean: every client's own mean [..., n], and squares around it, summed."""
+        """Of losses minus each step's mean: every client's mean, and the sum of squares around it, both [..., n]."""
         own = self.apart.sum(-1) / self.steps
         return own, (self._or_zero(self.apart - own[..., None]) ** 2).sum(-1)
 
 
 def bounded(values: Floats) -> Floats:
-    """Values [..., n] that lie no farther from their median than `BEYOND` times the median distance from it.
+    """Values [..., n] cut to at most `BEYOND` times the median distance from their median.
 
-    One false number then moves a mean by no more than a true one could.
+    Then one false number moves a mean by no more than a true one could.
 
     >>> bounded(np.array([1.0, 2.0, 3.0, 4.0, 1e9])).tolist()
     [1.0, 2.0, 3.0, 4.0, 8.0]
@@ -222,7 +223,7 @@ def _median(values: Floats) -> Floats:
 def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
     """Eq. 1 for given statistics of each step [S]: losses [n, S] -> [n], averaged over the steps that a client made.
 
-    A variance of 0 says that the cohort's losses are equal up to rounding: reward 1.
+    A variance of 0 means that the cohort's losses are equal up to rounding: reward 1.
     """
     made = np.isfinite(losses)
     with np.errstate(invalid="ignore"):
@@ -232,7 +233,7 @@ def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
 
 
 def _step_rewards(losses: Floats, mean: Floats, variance: Floats) -> Floats:
-    """[n, S]"""
+    """The reward of every step [n, S]."""
     flat = variance <= 0
     reward = np.exp(-((losses - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
     return np.where(flat, 1.0, np.maximum(reward, TINY))  # far outliers underflow; 0 is not a reward
@@ -245,7 +246,7 @@ def _cohort(losses: ArrayLike, sizes: ArrayLike | None = None) -> Readings:
 
 
 def _losses(given: NDArray[np.generic]) -> tuple[Floats, NDArray[np.bool_], bool]:
-    """Losses, the steps made that at least three clients made, and whether these are all."""
+    """(losses, [..., n, S] the steps made that at least three clients made, whether these are all)."""
     if given.shape[-1] < 1:
         raise InputError(f"losses must be [clients, steps] with at least one step, got shape {given.shape}")
     if given.shape[-2] < 3:
@@ -265,7 +266,7 @@ def _losses(given: NDArray[np.generic]) -> tuple[Floats, NDArray[np.bool_], bool
 
 
 def _weighted(x: Floats, made: NDArray[np.bool_], sizes: ArrayLike) -> tuple[Floats, Floats]:
-    """Mean and variance per step [..., S], by sample counts as released."""
+    """Mean and variance per step [..., S], weighted by sample counts as in the authors' release."""
     w = np.asarray(sizes, np.float64)
     if w.shape != x.shape[:-1] or not (np.isfinite(w).all() and (w > 0).all()):
         raise InputError(f"sizes must be {x.shape[-2]} positive sample counts, got {sizes!r}")

@@ -14,15 +14,15 @@ from fedgwc.core import Floats, Ids
 from fedgwc.few_means import few_means
 
 Assign = Literal["kmeans", "cluster_qr"]
-FEW = 128  # clients that are put into groups many times: by a k-means made for that
-FEW_GROUPS = 10
+FEW = 128  # up to so many clients, faster versions of k-means and Davies-Bouldin are used ...
+FEW_GROUPS = 10  # ... k-means up to so many groups
 DENSE_EIGEN = 400  # above this many clients only the few eigenvectors needed are computed
 
 
 def embedding(W: NDArray[Any], n: int) -> Floats:
     """[K, n]: the leading eigenvectors of D^-1/2 W D^-1/2 with a zero diagonal (Ng, Jordan and Weiss, 2001)."""
     diagonal = np.diag(W).copy()
-    np.fill_diagonal(W, 0.0)  # put back below: of many clients there is no room for a second W
+    np.fill_diagonal(W, 0.0)  # put back below: for many clients there is no room for a second W
     try:
         return _leading_eigenvectors(W, n)
     finally:
@@ -36,9 +36,9 @@ def _leading_eigenvectors(A: NDArray[Any], n: int) -> Floats:
 
 
 def coordinates(distances: NDArray[Any], n: int) -> Floats:
-    """The leading axes [K, m] of points that are squared distances [K, K] apart (classical scaling), with mean 0 and variance 1.
+    """The leading axes [K, m] of points with these squared distances [K, K] (classical scaling), with mean 0 and variance 1.
 
-    m is n or less: an axis along which nobody differs is left out.
+    m is at most n: axes along which nobody differs are left out.
     """
     K = len(distances)
     n = min(n, K - 1)
@@ -55,14 +55,14 @@ def coordinates(distances: NDArray[Any], n: int) -> Floats:
 
     most = max(float(distances.max()), -float(distances.min()))
     if not most:
-        return np.zeros((K, 0))  # and ARPACK has nothing to begin with
+        return np.zeros((K, 0))  # ARPACK cannot start on a zero matrix
     values, vectors = largest_eigenpairs(distances, n, product, whole)
-    real = values > max(1e-9, K * np.finfo(distances.dtype).eps) * max(most, 1e-12)  # beyond rounding
+    real = values > max(1e-9, K * np.finfo(distances.dtype).eps) * max(most, 1e-12)  # larger than rounding errors
     return np.asarray(vectors[:, real] * np.sqrt(K), np.float64)
 
 
 def principal_axes(points: NDArray[Any], n: int) -> Floats:
-    """The leading axes [K, m] of points [K, d], with mean 0 and variance 1: the `coordinates` of their squared distances."""
+    """The leading axes [K, m] of points [K, d], with mean 0 and variance 1: equal to `coordinates` of their squared distances."""
     X = points - points.mean(0, dtype=np.float64)
     values, vectors = np.linalg.eigh(X.T @ X)
     largest = np.argsort(values)[::-1][: min(n, len(X) - 1)]
@@ -73,12 +73,15 @@ def principal_axes(points: NDArray[Any], n: int) -> Floats:
 def largest_eigenpairs(
     like: NDArray[Any], n: int, product: Callable[[NDArray[Any]], NDArray[Any]], whole: Callable[[], NDArray[Any]]
 ) -> tuple[Floats, Floats]:
-    """([n], [K, n]), largest first, of a symmetric matrix of the shape and type of `like`, given as its product or as a whole."""
+    """(values [n], vectors [K, n]), largest first, of a symmetric matrix: its `product` with a vector, or the `whole` if needed.
+
+    `like` has its shape and type.
+    """
     K = len(like)
     if K > DENSE_EIGEN:
         operator = LinearOperator((K, K), lambda x: product(x.reshape(-1)), dtype=like.dtype)
         start = np.cos(np.arange(K)).astype(like.dtype)  # fixed, so that the result is reproducible
-        exact = 0.0 if like.dtype == np.float64 else 1e-5  # float32 has hardly more digits, and they take as long again
+        exact = 0.0 if like.dtype == np.float64 else 1e-5  # float32 has hardly more digits, and reaching them takes twice as long
         try:
             values, vectors = eigsh(operator, n, which="LA", v0=start, ncv=max(4 * n, 40), tol=exact)
             return np.asarray(values[::-1], np.float64), np.asarray(vectors[:, ::-1], np.float64)
@@ -111,8 +114,8 @@ def _kmeans(X: Floats, seed: int) -> Ids:
 
 
 def davies_bouldin(X: Floats, labels: Ids) -> float:
-    """Of groups that are numbered without gaps."""
-    if labels.max() == 0:  # the assignment found fewer than asked for: nothing to separate
+    """The Davies-Bouldin score of groups that are numbered from 0 without gaps."""
+    if labels.max() == 0:  # a single group: there is nothing to separate
         return float("inf")
     if len(X) <= FEW:
         return _davies_bouldin_of_few(X, labels)
@@ -122,7 +125,7 @@ def davies_bouldin(X: Floats, labels: Ids) -> float:
 
 
 def _davies_bouldin_of_few(X: Floats, labels: Ids) -> float:
-    """scikit-learn's score, without the milliseconds it takes to check and copy."""
+    """The same as scikit-learn's, without the milliseconds that it takes to check and copy."""
     member = labels == np.arange(labels.max() + 1)[:, None]  # [n, K]
     size = member.sum(1)
     centres = (member @ X) / size[:, None]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgwc.algorithms.fedgwc import SETTLED, FedGWC, _settled
-from fedgwc.algorithms.learning import USUAL, _as_foretold, learnt
+from fedgwc.algorithms.learning import USUAL, _prediction_score, learnt
 from fedgwc.algorithms.proposals import _groups
 from fedgwc.algorithms.windows import cloud, helping_axes, places
 from fedgwc.core import Rng, Updates
@@ -314,12 +314,12 @@ def test_what_a_cut_foretells_by_hand():
     on its side, and 2 expects one."""
     more, cut, k = np.array([0.3, 0.0, -0.3]), np.array([0, 0, 1, 1, 0, 0]), np.array([0, 1, 2])
     # all helpers on the side of 0, who had 1 - 3/5 more of them than expected, and 2 had 1/5 less
-    assert _as_foretold(more, cut, k, np.array([4, 5])) == pytest.approx(0.3 * 0.4 + 0.3 * 0.2)
-    assert _as_foretold(more, cut, k, np.array([3])) == pytest.approx(-0.3 * 0.6 - 0.3 * 0.8)
+    assert _prediction_score(more, cut, k, np.array([4, 5])) == pytest.approx(0.3 * 0.4 + 0.3 * 0.2)
+    assert _prediction_score(more, cut, k, np.array([3])) == pytest.approx(-0.3 * 0.6 - 0.3 * 0.8)
     # one of them is 0 itself, for whom only the other one counts
-    assert _as_foretold(more, cut, k, np.array([0, 3])) == pytest.approx(-0.3 * 0.6 - 0.3 * (1 / 2 - 1 / 5))
+    assert _prediction_score(more, cut, k, np.array([0, 3])) == pytest.approx(-0.3 * 0.6 - 0.3 * (1 / 2 - 1 / 5))
     everybody = np.array([0.3, 0.2, -0.3, 0.1, -0.2, -0.1])
-    assert _as_foretold(everybody, cut, np.arange(6), np.arange(6)) == pytest.approx(0)  # all helped: nothing to tell
+    assert _prediction_score(everybody, cut, np.arange(6), np.arange(6)) == pytest.approx(0)  # all helped: nothing to tell
 
 
 def test_who_learns_faster_foretells_nothing():
@@ -330,7 +330,7 @@ def test_who_learns_faster_foretells_nothing():
     for _ in range(300):
         k, before = rng.choice(100, 10, replace=False), rng.choice(100, 10, replace=False)
         more = 0.05 * (cut[k] == 0) + 0.05 * rng.standard_normal(10)
-        rounds_told.append(_as_foretold(more - more.mean(), cut, k, before))
+        rounds_told.append(_prediction_score(more - more.mean(), cut, k, before))
     assert abs(np.sum(rounds_told) / np.sqrt(np.sum(np.square(rounds_told)))) < 2
 
 

@@ -34,6 +34,7 @@ SMALL: dict[str, Any] = {
 NEVER = 1e-12  # a beta at which all affinities are equal, so that no attempt ever splits
 LEVELS = np.repeat([1.0, 2.0, 8.0], [12, 10, 8])  # losses of 30 clients in three groups
 GROUP = np.repeat([0, 1, 2], [12, 10, 8])
+BELOW_1, ABOVE_1 = float(np.nextafter(1, 0)), float(np.nextafter(1, 2))
 
 
 class Told:
@@ -167,6 +168,16 @@ def test_mse_by_hand(settings, mse):
     assert taught.mse == pytest.approx(mse, rel=1e-3)
     assert taught.P[2].tolist() == taught.P[:, 2].tolist() == [0.0] * 4  # client 2 was not there
     assert taught.visits.tolist() == [[1, 1, 0, 1], [1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("score", "strict", "splits"), [(1.0, False, True), (1.0, True, False), (ABOVE_1, False, False), (BELOW_1, True, True)]
+)
+def test_a_davies_bouldin_of_1_splits_unless_strict(score, strict, splits, monkeypatch):
+    """Only above 1 is too much; strictly, 1 is too much as well."""
+    monkeypatch.setattr("fedgwc.interactions.davies_bouldin", lambda points, labels: score)
+    algorithm = FedGWC(rate=1.0, when="visits", visits=5, strict=strict)
+    assert (len(play(algorithm, Told(), 5)[-1].clusters) > 1) == splits
 
 
 def test_mse_trigger_tries_as_soon_as_the_mse_is_below_eps():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.windows import from_the_middle
+from fedgwc.algorithms.windows import mean_if_unseen
 from fedgwc.codec import nbytes, pack, unpack
 from fedgwc.core import Rng, Updates
 from fedgwc.errors import InputError
@@ -103,8 +103,8 @@ def test_a_window_is_over_when_half_of_the_clients_were_there_often_enough():
 
 def test_who_was_away_stands_in_the_middle():
     means, seen = np.array([0.2, 0.0, 0.6]), np.array([True, False, True])
-    assert from_the_middle(means, seen).tolist() == [0.2, 0.4, 0.6]
-    assert from_the_middle(means, ~seen).tolist() == [0.0, 0.0, 0.0]
+    assert mean_if_unseen(means, seen).tolist() == [0.2, 0.4, 0.6]
+    assert mean_if_unseen(means, ~seen).tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("pairs_up_to", [0, 30], ids=["by client", "by pairs"])

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import davies_bouldin_score, silhouette_score
+from scipy.optimize import linear_sum_assignment, linprog
+from sklearn.metrics import davies_bouldin_score
 
 from fedgwc import metrics
 from fedgwc.metrics import AGREEMENT_METRICS, CLUSTERING_METRICS, clustering, wasserstein_adjusted, wasserstein_distances
@@ -109,16 +109,55 @@ def test_distances_are_optimal_transport(problem: Problem) -> None:
         assert got[i, j] ** 2 == pytest.approx(squares[linear_sum_assignment(squares)].mean(), abs=1e-12)
 
 
-@relaxed
-@given(problems())
-def test_a_score_on_ranked_frequencies_is_the_score_under_wasserstein(problem: Problem) -> None:
-    counts, labels, _ = problem
-    if not 1 < len(set(labels)) < len(labels):
-        return
-    ours = wasserstein_adjusted(
-        lambda x, y: silhouette_score(np.sqrt(((x[:, None] - x) ** 2).sum(-1)), y, metric="precomputed"), counts, labels
-    )
-    assert ours == pytest.approx(metrics.wasserstein_adjusted_silhouette(counts, labels), abs=1e-6)
+@st.composite
+def clusterings(draw: st.DrawFn) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Frequencies [K, C] of three classes or more, and labels [K] of two or three clusters, not all of one client."""
+    c, n, more = draw(st.integers(3, 4)), draw(st.integers(2, 3)), draw(st.lists(st.integers(0, 1), min_size=1, max_size=3))
+    row = st.lists(st.integers(0, 6), min_size=c, max_size=c).filter(any)
+    counts = np.array(draw(st.lists(row, min_size=n + len(more), max_size=n + len(more))))
+    return counts / counts.sum(1, keepdims=True), np.array([*range(n), *more])
+
+
+def w2(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+    """The least root mean square distance over all couplings of measures that put 1 / C on each frequency."""
+    C = len(p)
+    rows, columns = np.kron(np.eye(C), np.ones(C)), np.kron(np.ones(C), np.eye(C))  # [C, C * C] sums of a coupling
+    plan = linprog(((p[:, None] - q) ** 2).ravel(), A_eq=np.concatenate([rows, columns]), b_eq=np.full(2 * C, 1 / C))
+    return math.sqrt(plan.fun) if plan.fun > 1e-12 else 0.0  # no unequal frequencies are so near
+
+
+few = settings(deadline=None, max_examples=40)
+
+
+@few
+@given(clusterings())
+def test_silhouette_is_that_under_optimal_transport(clustered: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:
+    p, labels = clustered
+    widths = []
+    for k, own in enumerate(labels):
+        mean = {y: [w2(p[k], p[j]) for j in range(len(p)) if labels[j] == y and j != k] for y in set(labels.tolist())}
+        a, b = np.mean(mean[own] or 0.0), min(np.mean(mean[y]) for y in mean if y != own)
+        widths.append((b - a) / max(a, b) if mean[own] and max(a, b) > 0 else 0.0)
+    assert metrics.wasserstein_adjusted_silhouette(p, labels) == pytest.approx(np.mean(widths), abs=1e-5)
+
+
+@few
+@given(clusterings())
+def test_davies_bouldin_is_that_under_optimal_transport(clustered: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:
+    """The centre of a cluster is the Wasserstein barycentre: on a line that is the mean of sorted frequencies."""
+    p, labels = clustered
+    clusters = range(labels.max() + 1)
+    centres = [np.sort(p[labels == y], 1).mean(0) for y in clusters]
+    wide = [np.mean([w2(row, centres[y]) for row in p[labels == y]]) for y in clusters]
+    apart = {(i, j): w2(centres[i], centres[j]) for i in clusters for j in clusters if i != j}
+    ours = metrics.wasserstein_adjusted_davies_bouldin(p, labels)
+    if not any([*wide, *apart.values()]):
+        assert math.isnan(ours)  # all clients are alike
+    elif not all(apart.values()):
+        assert ours == math.inf
+    else:
+        worst = [max((wide[i] + wide[j]) / apart[i, j] for j in clusters if j != i) for i in clusters]
+        assert ours == pytest.approx(np.mean(worst), rel=1e-5)
 
 
 def test_distances_by_hand() -> None:

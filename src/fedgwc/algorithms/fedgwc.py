@@ -31,9 +31,9 @@ from fedgwc.algorithms.fedgwc_state import (
 )
 from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.proposals import proposed
-from fedgwc.algorithms.second_look import is_tried, looked_again, who_waits
+from fedgwc.algorithms.second_look import is_tried, resolve_trials, who_waits
 from fedgwc.algorithms.verdicts import NO_ONE_WAITS, NOBODY, Attempt, Waiting, in_words, judged
-from fedgwc.algorithms.windows import among, one_less, with_window
+from fedgwc.algorithms.windows import counted_down, submatrices, with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
 from fedgwc.cuts import Cut
 from fedgwc.errors import InputError
@@ -41,45 +41,46 @@ from fedgwc.interactions import Features, Score, affinity, fedgw_cluster
 from fedgwc.settings import plain
 from fedgwc.spectral import Assign
 
-MOST_VISITS = np.iinfo(np.int16).max  # that are counted within a window of many clients
-MEETING = 10  # rounds of a client until it has met a given other one, when a tenth of them train
-SETTLED = 10  # times that half of the clients must have trained: few of them meet at once, and need time to make a model theirs
+MOST_VISITS = np.iinfo(np.int16).max  # the largest count of visits that a window of many clients can hold
+MEETING = 10  # where a tenth of the clients train, a client meets a given other one about once in this many of its rounds
+# Half of the clients train this often before a window ends: in a small cluster all pairs meet before the model has adapted.
+SETTLED = 10
 
 
 @dataclass(frozen=True)
 class FedGWC:
-    """Algorithm 2. The defaults are the preset `fedgwc`; see ALGORITHMS for `fedgwc-paper` and `fedgwc-release`."""
+    """Algorithm 2. The defaults are the preset `fedgwc`; ALGORITHMS has `fedgwc-paper` and `fedgwc-release`."""
 
     rate: float = 0.1  # share of each cluster that trains in a round (at least 3 clients)
     aggregator: Aggregator = field(default_factory=Aggregator)
     beta: float = 0.5  # spread of the RBF kernel
-    n_max: int = 5  # most groups that are looked for; "windows" divides in two, where these are farthest apart
-    min_size: int = 3  # smallest group; 3 / rate keeps the total cohort constant, and then finds no smaller group
+    n_max: int = 5  # most groups that are looked for; "windows" then cuts in two, at the widest gap between them
+    min_size: int = 3  # smallest group; 3 / rate keeps the total cohort constant up to rounding, but finds no smaller group
     # Rewards
-    statistics: Literal["plain", "weighted"] = "plain"  # of the cohort's losses: plain, or by sample counts
-    loss_samples: int = 0  # > 0: statistics of so many normal draws instead
+    statistics: Literal["plain", "weighted"] = "plain"  # mean and variance of the cohort's losses: plain, or by sample counts
+    loss_samples: int = 0  # > 0: mean and variance of this many normal draws instead
     normalise: bool = False  # divide rewards by their sum over the cohort
-    sides: bool = True  # two matrices beside P: on which side of the mean losses lie, and how restless they are
-    echo: bool = True  # and a third: whose first losses are lower after whom has trained, of "windows" by pairs
+    sides: bool = True  # keep two more matrices like P: on which side of the mean losses lie, and how much they vary
+    echo: bool = True  # and a third, of echoes: how much lower k's first loss is after j has trained; needs `sides` and pairs
     # Interactions
-    step: Literal["1/n", "constant", "cohort"] = "1/n"  # 1/visits of the pair; alpha; cohort size / cluster size
+    step: Literal["1/n", "constant", "cohort"] = "1/n"  # 1 / visits of the pair; alpha; cohort size / cluster size
     alpha: float = 0.1  # of step "constant"
     start: Literal["zero", "1/K^2"] = "zero"  # entries of a fresh P
     # When to try a split
     when: Literal["windows", "visits", "mse"] = "windows"
-    visits: int = 1  # rounds until half of the pairs met so often, and half settled; "visits": then 2, 4, 8, ... times that
-    agreement: float = 0.94  # adjusted Rand index between the cuts at the ends of two windows
-    directions: int = 6  # leading axes of the clients' cloud in whose span, or that of the first few, it is cut in two
-    contrast: float = 2.0  # how much more clients must have differed in a window than a client's own batches
-    gain: float = 4.0  # how much better groups must describe clients than one does, on the scale of BIC; each beyond the first
-    doubt: float = 11.0  # so much more where few or nobody can try a division, and for each one that was tried and undone
-    drift: float = 1.0  # enough without all these: how much higher losses are at the first local step than at the second
-    second_look: bool = True  # after a cut between groups some wait, and say later which of the two models serves them
-    pairs_up_to: int = 4096  # clients; of more, "windows" knows clients in place of pairs, the median one seen 10 times as often
-    eps: float = 1e-5  # when the mse of P is below
+    visits: int = 1  # a window ends when half of all pairs were sampled together so often; "visits": try at 1, 2, 4, ... times it
+    agreement: float = 0.94  # least adjusted Rand index between the cuts of two windows in a row
+    directions: int = 6  # leading axes of the clients' cloud in which a cut is searched for: all of them, or the first few
+    contrast: float = 2.0  # variance of losses between clients over that within one, minus 1: at least this in half of the rounds
+    gain: float = 4.0  # how much better than one group several must describe the clients, per additional group; scale of BIC
+    doubt: float = 11.0  # extra gain required if too few can try the division, plus as much again per undone division
+    drift: float = 1.0  # divide regardless of the tests above if the first step's loss is at least 1 + this times the second's
+    second_look: bool = True  # groups are divided on trial: some clients sit out, then tell which of the two models serves them
+    pairs_up_to: int = 4096  # above so many clients, "windows" keeps what it knows by client, half of them seen 10 * visits times
+    eps: float = 1e-5  # "mse": attempt when the mse of P is below this
     mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
-    mse_average: bool = False  # an exponential average of that over rounds
-    patience: Literal["none", "sweep"] = "none"  # "sweep": below eps for cluster size / cohort size rounds in a row
+    mse_average: bool = False  # take an exponential average of it over rounds
+    patience: Literal["none", "sweep"] = "none"  # "sweep": mse below eps for cluster size / cohort size rounds in a row
     failure_resets_mse: bool = False
     # How to split
     features: Features = "rows"
@@ -120,7 +121,7 @@ class FedGWC:
         return FedGWCState((root,), (), np.zeros(n_clients, np.int64))
 
     def notes(self, n_clients: int) -> list[str]:
-        """What is different with so many clients; an InputError if they are too many."""
+        """What a user should know about a federation of this size; InputError if it is too large."""
         if n_clients <= self.pairs_up_to:
             return []
         most = f"{n_clients:,} clients are more than algorithm.pairs_up_to={self.pairs_up_to}"
@@ -135,9 +136,9 @@ class FedGWC:
         return self.advance(copied(state), engine, rng)
 
     def advance(self, state: FedGWCState, engine: Engine, rng: Rng) -> FedGWCState:
-        """A round that writes into the matrices of the state it is given, for an owner who does not look back.
+        """A round that overwrites the matrices of the given state, for a caller who needs that state no more.
 
-        It touches as many entries as the cohorts have pairs, whatever the number of clients.
+        It touches only the entries of the cohorts' pairs, whatever the number of clients.
         """
         cohorts = [self._sample(c, state, rng) for c in state.clusters]
         asked, which = np.concatenate(cohorts), np.repeat(np.arange(len(cohorts)), [len(c) for c in cohorts])
@@ -145,14 +146,14 @@ class FedGWC:
         updates = engine.train(asked, models, which, rng.training)
         sampled = state.sampled
         sampled[updates.clients] += 1
-        # Nearly always all of them answer.
+        # In most rounds everybody answers, in the order asked.
         own = which if np.array_equal(updates.clients, asked) else labels_of(state)[updates.clients]  # [n]
 
         leaves: list[Cluster] = []
         splits = [s if s.P is None else replace(s, P=None, distances=None, paths=None, echo=None) for s in state.splits]
         n_born = state.n_born
         clusters = learnt(self, state.clusters, updates, own, rng)
-        clusters, splits, verdicts = looked_again(self, clusters, splits, engine, len(sampled), rng.round)
+        clusters, splits, verdicts = resolve_trials(self, clusters, splits, engine, len(sampled), rng.round)
         for cluster in clusters:
             tried = self.attempt(cluster, len(sampled), rng.seed)
             verdicts += [] if tried.verdict is None else [tried.verdict]
@@ -163,16 +164,11 @@ class FedGWC:
             children = self._children(c, labels, tried.scores, n_born, rng.round, tried.waiting)
             n_born += len(children)
             leaves += children
-            splits.append(
-                Split(
-                    *(c.id, c.parent, c.born, rng.round, c.members, labels, c.scores, c.undone, c.has_differed),
-                    *(c.P, c.distances, c.paths, c.echo),
-                )
-            )
+            splits.append(Split.of(c, labels, ended=rng.round))
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born, tuple(verdicts))
 
     def sitting_out(self, state: FedGWCState) -> Ids:
-        """Clients that must not train now, in nobody's place."""
+        """Clients that must not train now, not even in place of an absent one."""
         return np.concatenate([NOBODY, *(c.waiting for c in state.clusters if c.waiting is not None)])
 
     def clustering(self, state: FedGWCState) -> Clustering:
@@ -191,20 +187,20 @@ class FedGWC:
             return sample(members, size, draws)
         seen = state.sampled[members]
         weights = np.exp((seen.min() - seen).astype(np.float64))
-        weights = np.maximum(weights / weights.sum(), 1e-12)  # nobody is impossible
+        weights = np.maximum(weights / weights.sum(), 1e-12)  # everybody can be drawn
         return np.sort(draws.choice(members, size, replace=False, p=weights / weights.sum()))
 
     def cohort_of(self, n_members: int, n_clients: int) -> int:
         return min(n_members, cohort_size(n_clients if self.cohort == "same" else n_members, self.rate))
 
     def visits_wanted(self, attempts: int, by_pairs: bool = True) -> int:
-        """How often half of the pairs, or clients, must have been seen for the next attempt; `_settled` asks for more of few."""
+        """How often half of the pairs (or clients) must have been seen before the next attempt; `_settled` may ask for more."""
         if self.when == "windows":
             return self.visits * (1 if by_pairs else MEETING)
         return int(self.visits * 2**attempts)
 
     def attempt(self, cluster: Cluster, n_clients: int, seed: int) -> Attempt:
-        """Split if it is time to try, and the proposal is believed."""
+        """Split the cluster if it is time to try and there is enough evidence."""
         K = len(cluster.members)
         cohort = self.cohort_of(K, n_clients)
         if not self._is_time(cluster, cohort):
@@ -220,28 +216,28 @@ class FedGWC:
         return Attempt(tried, labels, scores)
 
     def _end_of_window(self, cluster: Cluster) -> Attempt:
-        """Divide if clients drift, or where there are groups that the window before has shown too."""
-        unplaced = cluster.distances is None and cluster.paths is None  # all who are late would stand in one place
+        """Divide if clients drift, or into groups that the window before has shown too."""
+        unplaced = cluster.distances is None and cluster.paths is None  # late members have no earlier position to keep
         if cluster.late is not None and (cluster.late.all() or unplaced):
-            return Attempt(self._next_window(cluster))  # there is nobody to compare
-        told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # rewards alone may be known
+            return Attempt(self._next_window(cluster))  # nobody can be compared
+        told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # False if losses are private
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
         known = with_window(cluster, views)
         cut, by_echoes = proposed(self, known)
-        # Whose losses are private does not tell how much better a model serves it.
+        # Clients with private losses cannot say how well either model serves them.
         waiting = who_waits(cut) if cut is not None and self.second_look and told else NO_ONE_WAITS
         wanted = self.gain + self.doubt * (cluster.undone + (not is_tried(cut, waiting)))
         verdict = judged(cluster, cut, self.agreement, wanted, by_echoes)
         tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
         if cut is not None and verdict.divides:
-            waiting = waiting if verdict.reason == "groups" else NO_ONE_WAITS  # drift knows no right side
+            waiting = waiting if verdict.reason == "groups" else NO_ONE_WAITS  # after drift no side is the right one
             return Attempt(tried, cut.labels, {2: cut.score}, verdict, waiting)
         if verdict.agreement is None or verdict.agreement < self.agreement:
-            tried = replace(tried, told=0.0, told2=0.0)  # another cut has foretold nothing yet
+            tried = replace(tried, told=0.0, told2=0.0)  # a new cut has foretold nothing yet
         return Attempt(self._next_window(tried), verdict=verdict)
 
     def affinity(self, P: Floats, distances: Floats | None = None) -> Floats:
-        """W [K, K] as this algorithm's settings make it."""
+        """The affinities W [K, K] under these settings."""
         if self.when == "windows" and distances is not None:
             return np.asarray(np.exp(-distances / max(float(distances.mean()), 1e-12)), np.float64)
         return affinity(P, self.beta, features=self.features, scaled=self.scaled)
@@ -267,10 +263,10 @@ class FedGWC:
         fresh = self.new_cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
         fresh = replace(fresh, distances=c.distances, paths=c.paths, echo=c.echo, level=c.level, before=c.before, cut=c.cut)
         fresh = replace(fresh, attempts=c.attempts, undone=c.undone, mse=c.mse, told=c.told, told2=c.told2)
-        return replace(fresh, late=one_less(c.late), differed=c.has_differed)
+        return replace(fresh, late=counted_down(c.late), differed=c.has_differed)
 
     def is_divisible(self, K: int) -> bool:
-        """Fewer clients could not be split, whatever is known of them."""
+        """Whether K clients are enough for two groups."""
         return max(2 * self.min_size, 3) <= K
 
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
@@ -278,7 +274,7 @@ class FedGWC:
         if not self.is_divisible(K) or cluster.waiting is not None:
             return False
         if self.when in ("windows", "visits"):
-            often = 2 * cluster.ripe >= K * (K - 1 if cluster.by_pairs else 1)  # half of them: the median was seen often enough
+            often = 2 * cluster.ripe >= K * (K - 1 if cluster.by_pairs else 1)  # at least half of the pairs or clients
             return often and (self.when == "visits" or not cluster.by_pairs or _settled(cluster))
         return cluster.calm >= (1 if self.patience == "none" else max(1, K // cohort))
 
@@ -289,12 +285,12 @@ class FedGWC:
         for y in range(int(labels.max()) + 1):
             at = np.flatnonzero(labels == y)
             child = self.new_cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
-            if known := among(cluster, at):
+            if known := submatrices(cluster, at):
                 child = replace(child, **known)
                 if self.is_divisible(len(at)):
-                    # Whether they differ is told by the parent's windows, for want of one of their own.
+                    # The child has had no window yet: whether its clients differ is taken from the parent's.
                     child = _with_cut(child, proposed(self, replace(child, heard=1, differed=cluster.differs))[0])
-                    child = replace(child, late=one_less(None if cluster.late is None else cluster.late[at]))
+                    child = replace(child, late=counted_down(None if cluster.late is None else cluster.late[at]))
             if self.after_split == "keep":
                 pairs = np.ix_(at, at)
                 visits = cluster.visits[pairs]
@@ -313,9 +309,9 @@ class FedGWC:
     ) -> Cluster:
         K = len(members)
         shape = (K, K) if by_pairs else (K,)
-        short = np.int16 if self.when == "windows" else np.int32  # within a window a pair meets a few times
+        short = np.int16 if self.when == "windows" else np.int32  # a pair meets only a few times in a window
         real, whole = (np.float32, short) if by_pairs and K > perception.LARGE else (np.float64, np.int64)
-        # Zeros take no memory until they are written to, and by then the matrices of the window before are gone.
+        # Zeros take no memory until they are written to, and by then the previous window's matrices are freed.
         P = np.zeros(shape, real) if self.start == "zero" else np.full(shape, 1 / K**2, real)
         sides, spreads = np.zeros((2, *shape), real) if self.sides and self.when == "windows" else (None, None)
         listens = self.echo and sides is not None and by_pairs
@@ -338,7 +334,7 @@ class FedGWC:
         return numbers
 
     def verdicts(self, state: FedGWCState) -> list[dict[str, Any]]:
-        """Of the windows that ended with the last round: what was seen, whether it divides, and why in words."""
+        """The last round's verdicts: what was seen, whether the cluster is divided, and why, in words."""
         asked = self.agreement, self.drift, self.contrast
         return [{**plain(v), "divides": v.divides, "why": in_words(v, *asked)} for v in state.verdicts]
 
@@ -353,6 +349,7 @@ class FedGWC:
 
 
 def _settled(c: Cluster) -> bool:
+    """Whether half of the members have trained often enough for a window to end."""
     return bool(2 * np.count_nonzero(c.visits.diagonal() >= SETTLED) >= len(c.members))
 
 

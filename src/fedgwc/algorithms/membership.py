@@ -1,4 +1,4 @@
-"""A cluster with other members than before: some have left it, or others have come."""
+"""A cluster whose members change: some leave it, others join."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedgwc.core import Floats, Ids
 
 
 def with_members(c: Cluster, members: Ids) -> Cluster:
-    """What is known of those who stay is kept; nothing is known of how newcomers get along. `members` are sorted.
+    """The cluster with these `members`, sorted. It keeps what is known of those who stay; of newcomers nothing is known.
 
-    `ripe` is as it was, which is right as long as nobody leaves.
+    `ripe` is not changed, which is right only if nobody leaves.
     """
     if np.array_equal(members, c.members):
         return c
@@ -23,10 +23,10 @@ def with_members(c: Cluster, members: Ids) -> Cluster:
     was = c.members.searchsorted(members[stay])
     means = {**written(c), "gamma": c.gamma, "gamma2": c.gamma2, "level": c.level, "late": c.late}
     known: dict[str, Any] = {
-        name: _among(a, stay, was, np.nan if name == "level" else 0) for name, a in means.items() if a is not None
+        name: _rearranged(a, stay, was, np.nan if name == "level" else 0) for name, a in means.items() if a is not None
     }
     if c.distances is not None:
-        known["distances"] = _from_the_middle(known["distances"], stay)
+        known["distances"] = _newcomers_in_the_middle(known["distances"], stay)
     if c.paths is not None:
         paths = c.paths[was]
         known["paths"] = np.tile(paths.mean(0), (len(members), 1))
@@ -37,15 +37,15 @@ def with_members(c: Cluster, members: Ids) -> Cluster:
     return replace(c, members=members, cut=None, told=0.0, told2=0.0, **known)
 
 
-def _among(a: NDArray[Any], stay: NDArray[np.bool_], was: Ids, empty: float) -> NDArray[Any]:
-    """[K] or [K, K] for other members."""
+def _rearranged(a: NDArray[Any], stay: NDArray[np.bool_], was: Ids, empty: float) -> NDArray[Any]:
+    """`a` [K] or [K, K] rearranged for the new members, with `empty` for newcomers."""
     new = np.full((len(stay),) * a.ndim, empty, a.dtype)
     new[np.ix_(*[stay] * a.ndim)] = a[np.ix_(*[was] * a.ndim)]
     return new
 
 
-def _from_the_middle(distances: Floats, stay: NDArray[np.bool_]) -> Floats:
-    """Squared distances; newcomers stand in the middle of the others until they have shown themselves."""
+def _newcomers_in_the_middle(distances: Floats, stay: NDArray[np.bool_]) -> Floats:
+    """Squared distances with newcomers in the middle of the others, as nothing is known of them."""
     among = distances[np.ix_(stay, stay)]
     to_middle = among.mean(0) - among.mean() / 2  # exact: the squared distance of a point to the mean of all
     distances[np.ix_(~stay, stay)] = to_middle

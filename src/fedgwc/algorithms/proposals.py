@@ -1,4 +1,4 @@
-"""Where a cluster would be cut in two at the end of a window of rounds; `verdicts.py` says whether it is."""
+"""Where a cluster would be cut in two at the end of a window; `verdicts.py` decides whether it is."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import TYPE_CHECKING
 from fedgwc.algorithms.fedgwc_state import Cluster
 from fedgwc.algorithms.windows import places
 from fedgwc.core import Floats, Ids
-from fedgwc.cuts import TOO_FEW, Cut, best_cut, likes, standing_cuts
+from fedgwc.cuts import TOO_FEW, Cut, best_cut, cut_without_groups, standing_cuts
 
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
 
 
 def proposed(a: FedGWC, known: Cluster) -> tuple[Cut | None, bool]:
-    """(where there are groups, whether only who helps whom was asked).
+    """(the best cut, whether only echoes were looked at).
 
-    How much clients lose tells groups of clients that differ in that. Of clients that lose alike, or are few, only those who
-    help each other can be told. Clients that drift are looked at in all axes, and if they form no groups that gain enough, cut
-    where most of them stay with those who help them.
+    Clients that differ are looked at in all axes. If they lose alike, or are few, only the axes of echoes (who helps whom) can
+    show groups. Clients that drift are looked at in all axes too; if no groups gain enough, they are cut along the first axis of
+    echoes, so that those who help each other stay together.
     """
     helping, points = places(known, a.directions)
     by_echoes = helping > 0 and not known.drifts and (not known.differs or len(points) < TOO_FEW)
     cut = _groups(a, points[:, :helping] if by_echoes else points, known.cut)
     if known.drifts and helping and (cut is None or cut.gain < a.gain):
-        return likes(points, a.min_size), False
+        return cut_without_groups(points, a.min_size), False
     return cut, by_echoes
 
 
 def _groups(a: FedGWC, points: Floats, before: Ids | None) -> Cut | None:
-    """The best cut, or that of the window before as long as it stands.
+    """The best cut, or the last window's cut as long as it still gains enough.
 
-    Several groups can be cut in several ways, and which of these is best is chance; so two windows would hardly ever agree.
+    Several groups can be cut in two in several ways. Chance decides which is best, so two windows would hardly ever agree.
     """
     cut = best_cut(points, a.min_size, a.n_max)
     if cut is None or before is None:
@@ -42,7 +42,7 @@ def _groups(a: FedGWC, points: Floats, before: Ids | None) -> Cut | None:
 
 
 def agreement(cut: Ids, other: Ids) -> float:
-    """Adjusted Rand index."""
+    """Adjusted Rand index of two cuts."""
     from sklearn.metrics import adjusted_rand_score
 
     return float(adjusted_rand_score(cut, other))

@@ -1,12 +1,11 @@
-"""After groups were divided, the division is on trial: some clients wait until the two sides have parted, and then say whose
-model serves them.
+"""A division into groups is on trial: some clients sit out until the two models differ, then tell which one serves them.
 
-A cut is made of what losses tell while everybody shares one model. It may have a few clients on the wrong side, nearly always
-some of those nearest to it, and there may be no groups at all. Once the two models differ, a client's losses under both tell
-where it belongs, provided that it has trained neither of them meanwhile: whoever trains a model makes it its own. So those few
-sit out for a while, and with them a few typical clients of either side, so that most of those who wait show what is usual
-there. Who is misplaced changes sides. If neither side is served better by its own model, the two are put together again. Until
-those who waited have caught up, nobody is compared with them.
+A cut is made from losses under one shared model. It may put a few clients on the wrong side, mostly those nearest to it, and
+there may be no groups at all. Once the two models differ, a client's losses under both show where it belongs, provided that it
+has trained neither of them since: whoever trains a model makes it its own. So the clients nearest to the cut sit out for a
+while, and with them typical clients of both sides, the witnesses, who show what is usual there. Misplaced clients change sides.
+If neither side is served better by its own model, the division is undone. Those who sat out are late afterwards: they are not
+compared with others until they have caught up.
 """
 
 from __future__ import annotations
@@ -31,59 +30,60 @@ from fedgwc.cuts import Cut
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
 
-SMALLEST = 9  # clients of a side; of fewer nobody waits, as few would be left
-MANY = 15  # clients of a side; of fewer so few wait that what they say is not enough
-NEAR = 0.25  # of a side, at most: who wait because they may belong to the other one ...
-UNSURE = 0.8  # ... if they are nearer to where the two meet than that, where a side's median client is at 1
-WITNESSES = 7  # clients around that one who wait too, a third of their side at most ...
-TOO_FEW = 3  # ... and of fewer answers nobody can tell what is usual
-EVERY = 10  # times that the others have trained, those who wait are asked ...
-CLEAR = 5.0  # ... until it shows so clearly who is served by which model: deviations between the two sides ...
-LONGEST = 40  # ... or the others have trained so many times
-FAINT = 2.0  # below that they are put together again; after earlier questions below less, after the first below nothing
-SELDOM = 0.1  # of those who wait are taken to be misplaced
-OUTLIER = 5.0  # times as far from what is usual as the median client counts as no farther
-LATE = 3  # windows in which they catch up: the one in which they waited, and two more
+SMALLEST = 9  # if a side has fewer clients, nobody sits out: too few would be left to train
+MANY = 15  # if a side has fewer clients, too few sit out to undo a division reliably
+NEAR = 0.25  # at most this share of a side sits out as uncertain
+UNSURE = 0.8  # uncertain: closer to the midpoint of the sides than 0.8 of their median member's distance
+WITNESSES = 7  # clients nearest to their side's median who sit out too, at most a third of the side
+TOO_FEW_ANSWERS = 3  # if fewer witnesses of a side answer, nobody can tell what is usual there
+EVERY = 10  # ask those who sit out whenever the others have trained this many more times ...
+CLEAR = 5.0  # ... until the two sides are this many deviations apart ...
+LONGEST = 40  # ... or the others have trained this often
+FAINT = 2.0  # undo below this separation, in deviations; the limit rises linearly from 0 at the first question to 2 at the last
+SELDOM = 0.1  # prior probability that a client who sits out is misplaced
+OUTLIER = 5.0  # nobody counts as farther from what is usual than this many times the median client
+LATE = 3  # windows for which those who sat out are late: the one in which they did, and two more
 
 
 def who_waits(cut: Cut) -> Waiting:
-    """Clients near the other side of a cut, and witnesses; nobody where these would be too few."""
+    """Who sits out: uncertain clients near the other side of a cut, and witnesses. Nobody if a side is too small."""
     sides = [np.flatnonzero(cut.labels == y) for y in (0, 1)]
     if min(map(len, sides)) < SMALLEST:
         return NO_ONE_WAITS
     medians = [np.median(cut.on_line[side]) for side in sides]
-    away = abs(cut.on_line - np.mean(medians)) / max(float(medians[1] - medians[0]) / 2, 1e-12)  # 0: where they meet, 1: median
-    away[(cut.on_line > np.mean(medians)) != (cut.labels == 1)] = 0.0  # beyond it already
-    unsure = [_least(away, side[away[side] < UNSURE], int(NEAR * len(side))) for side in sides]
+    away = abs(cut.on_line - np.mean(medians)) / max(float(medians[1] - medians[0]) / 2, 1e-12)  # 0: midpoint, 1: median
+    away[(cut.on_line > np.mean(medians)) != (cut.labels == 1)] = 0.0  # on the wrong side of the midpoint
+    unsure = [_smallest(away, side[away[side] < UNSURE], int(NEAR * len(side))) for side in sides]
     others = [np.setdiff1d(side, some) for side, some in zip(sides, unsure, strict=True)]
     most = [min(len(side) // 3, WITNESSES) for side in sides]
-    witnesses = [_least(np.abs(away - 1), some, n) for some, n in zip(others, most, strict=True)]
+    witnesses = [_smallest(np.abs(away - 1), some, n) for some, n in zip(others, most, strict=True)]
     return Waiting(np.sort(np.concatenate([*unsure, *witnesses])), np.sort(np.concatenate(witnesses)))
 
 
 def is_tried(cut: Cut | None, waiting: Waiting) -> bool:
-    """Whether enough clients wait to undo a division that should not have been."""
+    """Whether enough clients sit out to undo a wrong division."""
     return cut is not None and len(waiting.clients) > 0 and bool(np.bincount(cut.labels).min() >= MANY)
 
 
-def _least(of: NDArray[Any], some: Ids, n: int) -> Ids:
+def _smallest(of: NDArray[Any], some: Ids, n: int) -> Ids:
+    """The n of `some` with the smallest values."""
     return some[np.argsort(of[some], kind="stable")][:n]
 
 
-def looked_again(
+def resolve_trials(
     a: FedGWC, clusters: Sequence[Cluster], splits: Sequence[Split], engine: Engine, n_clients: int, number: int
 ) -> tuple[list[Cluster], list[Split], list[Verdict]]:
-    """Clusters and splits after round `number`: who waited long enough is where it is served best, or nothing was divided."""
+    """Clusters, splits and verdicts after round `number`: where a trial ends, clients have moved or the division is undone."""
     after: dict[int, Cluster] = {c.id: c for c in clusters}
     inner: dict[int, Split] = {s.id: s for s in splits}
     verdicts: list[Verdict] = []
     for sides in combinations([c for c in clusters if c.waiting is not None], 2):
         if sides[0].parent is None or sides[0].parent != sides[1].parent:
             continue
-        trained, by_then = (min(_trained(a, c, n_clients, n) for c in sides) for n in (number - 1, number))
+        trained, by_then = (min(_trainings(a, c, n_clients, n) for c in sides) for n in (number - 1, number))
         if by_then < LONGEST and by_then // EVERY == trained // EVERY:
             continue
-        members, told, clear = _regrouped(a, sides, engine)
+        members, told, clear = _reassigned(a, sides, engine)
         too_faint = FAINT * min((by_then // EVERY - 1) / (LONGEST // EVERY - 1), 1.0)
         if by_then < LONGEST and (clear is None or too_faint <= clear < CLEAR):
             continue
@@ -95,24 +95,24 @@ def looked_again(
             verdicts.append(Verdict(whole.id, len(whole.members), "rejoined", sizes=sizes, clear=clear))
             continue
         for c, m in zip(sides, members, strict=True):
-            after[c.id] = _joined(a, c, m, _all("waiting", sides))
+            after[c.id] = _after_trial(a, c, m, _clients("waiting", sides))
         verdicts += told
     return list(after.values()), list(inner.values()), verdicts
 
 
 def _rejoined(a: FedGWC, sides: tuple[Cluster, Cluster], before: Split, engine: Engine) -> Cluster:
-    """The cluster that was divided, with the best model there is. All it keeps is that clients differed."""
+    """The cluster before the division, with the best model there is. Of its history it keeps only whether clients differed."""
     members = np.sort(np.concatenate([c.members for c in sides]))
     share = [len(c.members) / len(members) for c in sides]
     larger = sides[0] if share[0] >= share[1] else sides[1]
     mean = replace(larger.server, theta=share[0] * sides[0].server.theta + share[1] * sides[1].server.theta)
-    server = _best([mean, *(c.server for c in sides)], _all("waiting", sides), engine)
+    server = _best_server([mean, *(c.server for c in sides)], _clients("waiting", sides), engine)
     c = a.new_cluster(before.id, before.parent, before.born, members, server, before.scores, sides[0].by_pairs)
     return replace(c, undone=before.undone + 1, differed=before.differed, late=np.full(len(members), LATE))
 
 
-def _best(servers: list[Server], asked: Ids, engine: Engine) -> Server:
-    """The one whose model serves those best who are asked: one of them may have been ruined. The first, if too few answer."""
+def _best_server(servers: list[Server], asked: Ids, engine: Engine) -> Server:
+    """The server with the lowest median loss, as one side's model may have been ruined. The first server if too few answer."""
     try:
         _, losses = losses_under(stacked([s.theta for s in servers]), asked, engine)
     except TooFewReplies:
@@ -120,27 +120,27 @@ def _best(servers: list[Server], asked: Ids, engine: Engine) -> Server:
     return servers[int(np.median(np.where(np.isfinite(losses), losses, np.inf), 0).argmin())]
 
 
-def _trained(a: FedGWC, c: Cluster, n_clients: int, number: int) -> float:
-    """How often by round `number`: by rounds, not by who has answered. Whatever happens, nobody waits for ever."""
-    there = len(c.members) - len(_all("waiting", [c]))
+def _trainings(a: FedGWC, c: Cluster, n_clients: int, number: int) -> float:
+    """Expected trainings per member that does not sit out, by round `number`: so the wait ends even if nobody answers."""
+    there = len(c.members) - len(_clients("waiting", [c]))
     return (number - c.born) * a.cohort_of(there, n_clients) / there
 
 
-def _all(which: Literal["waiting", "witnesses"], sides: Sequence[Cluster]) -> Ids:
+def _clients(which: Literal["waiting", "witnesses"], sides: Sequence[Cluster]) -> Ids:
     return np.concatenate([NOBODY, *(some for c in sides if (some := getattr(c, which)) is not None)])
 
 
-def _regrouped(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict], float | None]:
-    """(the members of both sides if everybody who waited goes where it is served better, what to tell of it, how clear it is)."""
-    asked, stay = _all("waiting", sides), [c.members for c in sides]
+def _reassigned(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict], float | None]:
+    """(members of both sides once misplaced clients have moved, verdicts, deviations between the sides or None if unknown)."""
+    asked, stay = _clients("waiting", sides), [c.members for c in sides]
     try:
         clients, losses = losses_under(stacked([c.server.theta for c in sides]), asked, engine)
     except TooFewReplies:
         return stay, [], None
-    known = np.isin(clients, asked) & np.isfinite(losses).all(1)  # others may have stood in
+    known = np.isin(clients, asked) & np.isfinite(losses).all(1)  # stand-ins do not count: they have trained a model
     clients = clients[known]
     side = np.isin(clients, sides[1].members).astype(np.int64)
-    served, clear = better_served(side, losses[known], np.isin(clients, _all("witnesses", sides)))
+    served, clear = better_served(side, losses[known], np.isin(clients, _clients("witnesses", sides)))
     if clear is None:
         return stay, [], None
     gone = [clients[(side == y) & (served != y)] for y in (0, 1)]
@@ -159,13 +159,13 @@ def _regrouped(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tup
 
 
 def better_served(side: Ids, losses: Floats, witness: NDArray[np.bool_]) -> tuple[Ids, float | None]:
-    """([n] the sides, 0 or 1, on which clients probably belong, by how many deviations one model serves the two sides better).
+    """([n] the side, 0 or 1, where each client probably belongs, deviations between the two sides or None if too few answered).
 
-    Of the sides where they are, their `losses` [n, 2] under either model, and who is a witness. The model of the larger side may
-    be better for everybody; so what counts is not which loss is lower but by how much, beside what is usual on either side.
-    Witnesses show that, and then, in their places, all the others. None: of too few.
+    `side` [n] is where clients are now, `losses` [n, 2] are theirs under either model. The larger side's model may be better for
+    everybody. So what counts is not which loss is lower but by how much, compared with what is usual on either side. First the
+    witnesses show what is usual; then all clients do, each on the side where it seems to belong by then.
     """
-    if min((side[witness] == y).sum() for y in (0, 1)) < TOO_FEW:
+    if min((side[witness] == y).sum() for y in (0, 1)) < TOO_FEW_ANSWERS:
         return side, None
     more = losses[:, 0] - losses[:, 1]
     by_witnesses = _usual(more[witness], side[witness])
@@ -176,19 +176,19 @@ def better_served(side: Ids, losses: Floats, witness: NDArray[np.bool_]) -> tupl
 
 @dataclass(frozen=True)
 class Usual:
-    """By how much more clients of either side lose under the first model than under the second: two normals."""
+    """How much more clients lose under the first model than under the second: a normal for each side, of equal deviation."""
 
-    first: float  # of the first side, in the middle
-    gap: float  # from there to the second one
-    clear: float  # in deviations
+    first: float  # median of the first side
+    gap: float  # from there to the median of the second side
+    clear: float  # the gap in deviations
 
     def belongs(self, more: Floats, side: Ids) -> Ids:
-        """[n] the other side, if it is likely enough that one who is misplaced differs so."""
+        """[n] the side of each client: the other one only if that outweighs that few are misplaced (`SELDOM`)."""
         if self.clear <= 0:
             return side
         place = (more - self.first) / self.gap
-        towards_other = np.where(side == 0, place, 1 - place)  # 0: as is usual on its side, 1: as on the other
-        odds = self.clear**2 * (towards_other - 0.5)  # logarithm of how much likelier its loss is there
+        towards_other = np.where(side == 0, place, 1 - place)  # 0: as usual on its own side, 1: as usual on the other
+        odds = self.clear**2 * (towards_other - 0.5)  # logarithm of the likelihood ratio, other side to own
         return np.where(odds > np.log((1 - SELDOM) / SELDOM), 1 - side, side)
 
 
@@ -198,18 +198,18 @@ def _usual(more: Floats, side: Ids) -> Usual:
     if gap < 1e-12:
         return Usual(float(middle[0]), 0.0, 0.0)
     off = abs(more - middle[side])
-    off = np.minimum(off, OUTLIER * np.median(off))  # one who is far off, or lies, does not hide what all the others say
+    off = np.minimum(off, OUTLIER * np.median(off))  # an outlier or liar must not hide what the others show
     deviation = float((off**2).sum() / (len(off) - 2)) ** 0.5
     return Usual(float(middle[0]), gap, gap / max(deviation, 1e-3 * gap))
 
 
-def _joined(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:
-    """A side with these members, among whom nobody waits any more. If they are others now, it would be cut elsewhere."""
+def _after_trial(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:
+    """A side after its trial, with these members: nobody sits out any more. If they have changed, so has its proposed cut."""
     same, c = np.array_equal(members, c.members), replace(with_members(c, members), waiting=None, witnesses=None)
     if not a.is_divisible(len(members)):
-        return replace(c, late=None)  # no window of theirs ends
+        return replace(c, late=None)  # too few for windows, so nobody has to catch up
     late = np.where(np.isin(members, waited), LATE, 0)
-    level = None if c.level is None else np.where(late > 0, np.nan, c.level)  # what was usual for them is long ago
+    level = None if c.level is None else np.where(late > 0, np.nan, c.level)  # their usual loss is outdated
     c = replace(c, level=level, late=late if c.late is None else np.maximum(late, c.late))
     if same:
         return c

@@ -1,7 +1,7 @@
-"""What is done for one cluster, done for many at once: a Python call takes longer than its arithmetic on a cohort of three.
+"""Many clusters computed at once, because a Python call takes longer than its arithmetic on a cohort of three.
 
-Clusters are of all sizes, but their cohorts are mostly equally large. C clusters with cohorts of n are computed with as one array
-[C, n], or [C, n, n] over pairs. Only reading their matrices and writing to them goes cluster by cluster.
+Clusters differ in size, but most of their cohorts are equally large. C clusters with cohorts of n clients are computed as one
+array [C, n], or [C, n, n] over pairs. Only reads from and writes to their matrices go cluster by cluster.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from numpy.typing import NDArray
 
 from fedgwc.core import Floats, Ids
 
-Matrices = Sequence[NDArray[Any]]  # one of each cluster, of any sizes
+Matrices = Sequence[NDArray[Any]]  # one per cluster, of any sizes
 
 
 @dataclass(frozen=True)
-class Told:
-    """What C equally large cohorts say about themselves and about their clients."""
+class Reported:
+    """What C equally large cohorts report about themselves and about their clients."""
 
-    whole: Floats  # [C, 4] `variances` and `first_losses`; NaN: unknown
+    whole: Floats  # [C, 4] `variances` and `first_losses`; NaN if unknown
     adrift: NDArray[np.bool_]  # [C] whether clients drift
-    each: Floats  # [V, C, n] rewards, and perhaps sides and spreads
-    levels: Floats | None = None  # [C, n] `Readings.levels`, where echoes are listened to
+    each: Floats  # [V, C, n] rewards and, if kept, sides and spreads
+    levels: Floats | None = None  # [C, n] `Readings.levels`, if echoes are kept
 
 
 def cohorts_alike(own: Ids, kinds: Sequence[Hashable], least: int) -> Iterator[tuple[list[int], Ids]]:
-    """Places of C clusters of one kind whose cohorts are equally large, and the rows of these [C, n], n >= least.
+    """(indices of C clusters of one kind with equally large cohorts, the rows of these cohorts [C, n]), for every n >= least.
 
-    own [N] says to which cluster each row belongs.
+    own [N] is the index of each row's cluster.
     """
     cohorts: list[list[int]] = [[] for _ in kinds]
     for row, i in enumerate(own.tolist()):
@@ -46,12 +46,12 @@ def cohorts_alike(own: Ids, kinds: Sequence[Hashable], least: int) -> Iterator[t
 
 
 def entries(at: Ids, sizes: Ids) -> Ids:
-    """Where all pairs of members `at` [C, n] stand in matrices of `sizes` [C], read row by row: [C, n, n]."""
+    """Flat indices [C, n, n] of all pairs of the members `at` [C, n] in square matrices of `sizes` [C]."""
     return at[:, :, None] * sizes[:, None, None] + at[:, None, :]
 
 
 def move(views: Sequence[Matrices], places: Ids, values: Floats, alpha: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Running means, in place: those at `places` of every view move towards `values` by `alpha`; what they were and are.
+    """Move running means in place: at `places` of every view, towards `values` by `alpha`. Returns (old, new) means.
 
     places and alpha [C, ...], values and results [V, C, ...].
     """
@@ -62,9 +62,9 @@ def move(views: Sequence[Matrices], places: Ids, values: Floats, alpha: Floats) 
 
 
 def count(visits: Matrices, places: Ids) -> NDArray[Any]:
-    """One more visit, in place; returns how many that makes.
+    """Count one more visit in place; returns the new counts.
 
-    The largest number that the type can hold stays: from there on a mean of 1/n steps forgets.
+    A count stops at the largest number that its type can hold. From there on, a mean with step 1/n is an exponential average.
     """
     there = _taken([visits], places)
     there += there < np.iinfo(there.dtype).max

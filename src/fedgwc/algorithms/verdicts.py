@@ -1,9 +1,8 @@
-"""What is said for and against dividing a cluster at the end of a window of rounds, and what decides.
+"""The evidence for and against dividing a cluster at the end of a window, and what decides.
 
-Clients that drift are divided from the third window on, children of a division from their second. Others are if the window
-before would have made the same cut, if groups describe them better than one does, and if they differ, or the cut has foretold
-who helps whom; of fewer than ten clients only that counts.
-docs/algorithms/fedgwc.md says why.
+Clients that drift are divided from the third window on, in children from the second on. Others are divided if the window before
+would have made the same cut (agreement), if groups describe them better than one does (gain), and if they differ (contrast) or
+the cut has foretold who helps whom. Of fewer than ten clients only the latter counts. docs/algorithms/fedgwc.md says why.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from fedgwc.algorithms.proposals import agreement as agreement_between
 from fedgwc.core import Ids
 from fedgwc.cuts import TOO_FEW, TOO_FEW_IN_ONE, Cut
 
-SURE = 1  # windows that were compared with the one before, until clients are divided because they drift
-FORETOLD = 3  # deviations beyond chance, by which a cut must have told who would help whom since it was made
+SURE = 1  # comparisons between windows required before a division because of drift
+FORETOLD = 3  # deviations above chance by which a cut must have foretold who helps whom
 NOBODY: Ids = np.array([], np.int64)
 
 
 class Waiting(NamedTuple):
-    """Who sits out for a second look, by their places."""
+    """Who sits out during a trial, as indices among the members."""
 
     clients: Ids = NOBODY
-    witnesses: Ids = NOBODY  # those of them who are typical of their side, and show what is usual there
+    witnesses: Ids = NOBODY  # those of them who are typical of their side
 
 
 NO_ONE_WAITS = Waiting()
@@ -35,17 +34,17 @@ NO_ONE_WAITS = Waiting()
 
 @dataclass(frozen=True)
 class Attempt:
-    """To divide a cluster, and what came of it."""
+    """An attempt to divide a cluster, and its outcome."""
 
-    cluster: Cluster  # as it is now
-    labels: Ids | None = None  # [K] the group of each member; None: it stays whole
+    cluster: Cluster  # after the attempt
+    labels: Ids | None = None  # [K] the group of each member; None if the cluster stays whole
     scores: dict[int, float] = field(default_factory=dict)  # Davies-Bouldin by number of groups
-    verdict: Verdict | None = None  # at the end of a window
-    waiting: Waiting = NO_ONE_WAITS
+    verdict: Verdict | None = None  # only at the end of a window
+    waiting: Waiting = NO_ONE_WAITS  # who sits out if the division is on trial
 
 
 def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes: bool) -> Verdict:
-    """The verdict on the cut of a window that is over."""
+    """The verdict on the cut at the end of a window; `agreement` and `gain` are what is required."""
     seen = Verdict(c.id, len(c.members), "no cut", rounds=c.heard, adrift=c.adrift, apart=c.apart, by_echoes=by_echoes)
     seen = replace(seen, drift=_finite(c.drift), contrast=_finite(c.contrast), differed=c.differed)
     if cut is None:
@@ -56,7 +55,7 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes
         return replace(seen, reason="first cut")
     alike = agreement_between(c.cut, cut.labels)
     seen = replace(seen, agreement=alike, foretold=c.foretold if c.told2 > 0 else None)
-    # Who helps whom is hardly known at first; and without those who catch up, few rounds tell.
+    # Early on it is hardly known who helps whom; and while some are late, drift is known from only a few rounds.
     if seen.drifts and c.attempts >= SURE and not c.some_are_late:
         return replace(seen, reason="drift")
     if np.isneginf(cut.gain):
@@ -65,13 +64,13 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes
         return replace(seen, reason="agreement")
     if not (seen.differs or by_echoes):
         return replace(seen, reason="contrast")
-    if cut.gain < gain:  # groups that are only just visible still have members on the wrong side, which a later cut finds
+    if cut.gain < gain:  # a cut through barely visible groups misplaces some clients; a later one is better
         return replace(seen, reason="no groups")
     return replace(seen, reason="chance" if by_echoes and c.foretold < FORETOLD else "groups")
 
 
 def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str:
-    """Why, with what was seen beside what is asked for; where a cluster stays whole, everything that is known against it."""
+    """The reason in words, with observed and required values; if a cluster stays whole, all that speaks against a division."""
     drifts = f"one step of their own takes much of clients' losses away ({_reading(v, 'drift', v.drift, drift, v.adrift)})"
     if v.reason == "drift":
         return drifts

@@ -1,10 +1,10 @@
-"""What windows of rounds add up to, and where that sets clients.
+"""What windows add up to, and the positions of clients that follow from it.
 
-By pairs: the squared distances between clients' perception vectors, summed over windows. Their cloud is found by classical
-scaling. By clients, where there are too many for pairs: the path of each one, its own means window by window. Where no pair
-has met, a client's mean stands in for every entry of its perception vector, and two vectors are as far apart as two means are;
-so distances are those between paths, and classical scaling of them is the principal axes of the paths. Nothing grows with
-the square of the clients then.
+By pairs: squared distances between clients' perception vectors, summed over windows. Classical scaling turns them into a cloud.
+By client, if there are too many for pairs: each client's path, which is its own mean in every window. Where no pair has met, a
+client's mean stands in for every entry of its perception vector, so two vectors are as far apart as two means. Distances are then
+those between paths, and classical scaling of them gives the principal axes of the paths: nothing grows with the square of the
+number of clients.
 """
 
 from __future__ import annotations
@@ -21,56 +21,58 @@ from fedgwc.core import Floats, Ids
 from fedgwc.perception import add_distances
 from fedgwc.spectral import coordinates, principal_axes
 
-PER_DIRECTION = 10  # clients there must be for every axis that is looked at
-GROWN = 100.0  # times in one window, at most: of clients that were all in one place, nobody can say how far away a late one is
-HELPING = 2  # axes of who helps whom, at most
+PER_DIRECTION = 10  # clients required for every axis that is looked at
+# Late members' distances grow in one window as the others' do, by this factor at most: it explodes if those were close to 0.
+GROWN = 100.0
+HELPING = 2  # most axes of echoes (who helps whom)
 
 
 def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
-    """What was known before, and what a window's views [K, K] or [K] tell. Views over pairs, counts and distances are written to.
+    """The cluster with one more window, whose views are [K, K] or [K]. By pairs it writes into views, counts and distances.
 
-    Who is late is as far from the others as before, by pairs in proportion: in their middle it would leave a gap where it stood.
+    Late members stay as far from the others as before; by pairs, their distances grow by the same factor as the others'.
+    Placed in the middle of the others, they would leave a gap where they stood.
     """
     late = np.zeros(len(c.members), bool) if c.late is None else c.late > 0
     if not late.any():
-        return _added(c, views)
+        return _with_views(c, views)
     c.visits[late] = 0
     if c.distances is not None:
         c.visits[:, late] = 0
         D, there = c.distances, (~late).astype(c.distances.dtype)
         was, between = D[late], there @ D @ there
-        c = _added(c, views)
+        c = _with_views(c, views)
         grown = (there @ D @ there) / between if between > 0 else 1.0
         was *= min(grown, GROWN)
         D[late], D[:, late] = was, was.T
         return c
-    known = _added(c, views)
+    known = _with_views(c, views)
     if c.paths is not None and known.paths is not None:
         was = c.paths[:, -len(views) :]
         known.paths[late, -len(views) :] += was[late] - was[~late].mean(0)
     return known
 
 
-def _added(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
+def _with_views(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
     if c.by_pairs:
         distances = np.zeros_like(views[0]) if c.distances is None else c.distances
         return replace(c, distances=add_distances(distances, views, c.visits))
     before = [] if c.paths is None else [c.paths]
-    return replace(c, paths=np.column_stack([*before, *(from_the_middle(v, c.visits > 0) for v in views)]))
+    return replace(c, paths=np.column_stack([*before, *(mean_if_unseen(v, c.visits > 0) for v in views)]))
 
 
-def one_less(late: Ids | None) -> Ids | None:
-    """When a window is over."""
+def counted_down(late: Ids | None) -> Ids | None:
+    """`late` after the end of a window: one less for everybody, None if nobody is late any more."""
     return None if late is None or late.max() <= 1 else np.maximum(late - 1, 0)
 
 
-def from_the_middle(means: NDArray[Any], seen: NDArray[np.bool_]) -> NDArray[Any]:
-    """Who was not there stands in the middle of the others: nothing is known of it."""
+def mean_if_unseen(means: NDArray[Any], seen: NDArray[np.bool_]) -> NDArray[Any]:
+    """Means [K] in which clients that were not seen get the mean of the others, as nothing is known of them."""
     return np.where(seen, means, means[seen].mean(0) if seen.any() else 0.0)
 
 
-def among(c: Cluster, at: Ids) -> dict[str, Any]:
-    """The same among some of the members, by name; empty before the first window is over."""
+def submatrices(c: Cluster, at: Ids) -> dict[str, Any]:
+    """Distances and echoes, or paths, of some of the members, by name; empty before the first window has ended."""
     if c.distances is not None:
         pairs = np.ix_(at, at)
         return {"distances": c.distances[pairs]} | ({} if c.echo is None else {"echo": c.echo[pairs]})
@@ -78,7 +80,7 @@ def among(c: Cluster, at: Ids) -> dict[str, Any]:
 
 
 class Known(Protocol):
-    """What is known of K clients, of the present or in a file."""
+    """What is known of K clients: a cluster, or a record in a file."""
 
     @property
     def members(self) -> Ids: ...
@@ -91,16 +93,16 @@ class Known(Protocol):
 
 
 def places(known: Known, directions: int) -> tuple[int, Floats]:
-    """How many axes tell who helps whom, and clients [K, m] in these and then in those of their cloud."""
+    """(number of axes of echoes, positions [K, m] of clients along these and then along the axes of their cloud)."""
     n, most = axes_of(len(known.members), directions)
     helping = helping_axes(known, most)
     return helping.shape[1], np.column_stack([helping, cloud(known, n)])
 
 
 def axes_of(K: int, directions: int) -> tuple[int, int]:
-    """Of the cloud and of who helps whom, one for every 10 clients each: in many dimensions any few points fall into groups.
+    """(axes of the cloud, axes of echoes): one per 10 clients, because in many dimensions any few points fall into groups.
 
-    Two of the cloud at least, because the first may well show what sets every client apart, and the groups only beside it.
+    At least two of the cloud, because the first may show a difference without groups, and only the second shows the groups.
     """
     many = K // PER_DIRECTION
     return min(directions, max(2, many)), min(HELPING, max(1, many))
@@ -116,10 +118,10 @@ def cloud(known: Known, n: int) -> Floats:
 
 
 def helping_axes(known: Known, n: int) -> Floats:
-    """The leading axes [K, m] along which clients who help each other stand together, m at most n; 0 where that is not known.
+    """The leading axes of echoes [K, m], along which clients who help each other are close; m at most n, 0 without echoes.
 
-    How much a client helps itself says nothing about company: the diagonal becomes what its row and its column, which say how
-    much it gains from anybody and anybody from it, let expect.
+    How much a client helps itself says nothing about others. So the diagonal is replaced by what row and column lead to expect:
+    how much the client gains from anybody, and anybody from it.
     """
     if known.echo is None:
         return np.zeros((len(known.members), 0))
@@ -128,5 +130,5 @@ def helping_axes(known: Known, n: int) -> Floats:
     K = len(apart)
     np.fill_diagonal(apart, 0.0)
     rows = apart.sum(1, dtype=np.float64) / max(K - 2, 1)
-    np.fill_diagonal(apart, 2 * rows - rows.sum() / max(K - 1, 1))  # exact where an entry is a sum of what either client brings
+    np.fill_diagonal(apart, 2 * rows - rows.sum() / max(K - 1, 1))  # exact if every entry is a sum of two clients' parts
     return coordinates(apart, n)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedgwc.algorithms.fedgwc_state import Verdict
 from fedgwc.core import Ids
 from fedgwc.data.npz import read_npz
-from fedgwc.earlier import judged_otherwise
+from fedgwc.earlier import is_by_earlier_rule
 from fedgwc.errors import InputError
 from fedgwc.record import VERDICTS, RunFolder
 from fedgwc.report.data import Judged, Matrix, Node, Run
@@ -51,7 +51,7 @@ def load(path: Path) -> Run:
     per_client = _per_client(path / "per_client.npz", len(counts))
     with _reading(path / VERDICTS):
         rows = folder.verdicts()
-        verdicts = () if judged_otherwise(rows) else tuple(_judged(row) for row in rows)
+        verdicts = () if is_by_earlier_rule(rows) else tuple(_judged(row) for row in rows)
     return Run(path, config, metrics, clusters, truth, counts, nodes, matrices, per_client, verdicts)
 
 
