@@ -12,13 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import safetensors.torch
+import torch
 
+from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.cli import main
 from fedgwc.commands.why import why, why_of
 from fedgwc.data import Group, digits
 from fedgwc.data.catalogue import SOURCES
 from fedgwc.experiment import experiment
 from fedgwc.record import RunFolder
+from fedgwc.report.load import load as load_run
+from fedgwc.report.matrices import fedgwc_of
 from fedgwc.runner import run
 
 
@@ -309,6 +313,35 @@ def test_assign_mistakes(fedgwc: Command, run_folder: Path, tmp_path: Path) -> N
     refused(fedgwc("assign", tmp_path / "run", good), "does not fit this run's model")
     shutil.rmtree(tmp_path / "run" / "models")
     refused(fedgwc("assign", tmp_path / "run", good), "has no models yet")
+
+
+# a run from elsewhere
+
+
+@pytest.fixture
+def from_a_gpu(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same run as a machine with a CUDA device would have left it, seen on one without."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    copy = shutil.copytree(run_folder, tmp_path / "from a gpu")
+    config = json.loads((copy / "config.json").read_text())
+    config["experiment"]["engine"]["device"] = "cuda"
+    (copy / "config.json").write_text(json.dumps(config))
+    return copy
+
+
+def test_a_run_from_a_gpu_is_read_without_one(fedgwc: Command, from_a_gpu: Path, run_folder: Path, tmp_path: Path) -> None:
+    assert fedgwc("replay", from_a_gpu).out == fedgwc("replay", run_folder).out
+    new = client(tmp_path / "new.npz", 0)
+    assert fedgwc("assign", from_a_gpu, new).code == 0
+    assert isinstance(fedgwc_of(load_run(from_a_gpu)), FedGWC)
+
+
+def test_training_on_a_gpu_that_is_not_there(fedgwc: Command, from_a_gpu: Path, tmp_path: Path) -> None:
+    asked = ("--set", "engine.device=cuda", "--out", tmp_path / "none")
+    for command in ("run", "compare"):
+        refused(fedgwc(command, "digits", *asked), "PyTorch sees no CUDA device here; use another: --set engine.device=cpu")
+    refused(fedgwc("run", "--resume", "--out", from_a_gpu), "--set engine.device=cpu")
+    assert not (tmp_path / "none").exists()
 
 
 # data

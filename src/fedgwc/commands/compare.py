@@ -13,6 +13,7 @@ from typing import Any
 from fedgwc.batch import INTERRUPTED, do_all
 from fedgwc.commands.tables import Table, comparison_table, markdown, show
 from fedgwc.core import cohort_size
+from fedgwc.engines.settings import device_of
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
 from fedgwc.record import new_folder
@@ -52,6 +53,7 @@ def compare_command(
     if equal not in ("rounds", "updates"):
         raise InputError(f"--equal must be rounds or updates, got {equal!r}")
     runs = _plan(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
+    device_of(runs[0].job.engine)  # before there is a folder
     folder = out or new_folder(runs[0].job.recipe, "compare")
     last = _do_all(runs, folder, jobs)
     every, best = _tables(runs, last)
