@@ -10,6 +10,7 @@ import pytest
 from fedgwc.commands.compare import compare_command
 from fedgwc.commands.tables import comparison_table
 from fedgwc.errors import InputError
+from fedgwc.record import RunFolder
 
 QUICK = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
 
@@ -32,6 +33,16 @@ def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path) -> None:
         assert last["client_updates"] == 40
     config = json.loads((tmp_path / "fedgwc-seed0" / "config.json").read_text())
     assert config["experiment"]["evaluate"]["client_updates"] == 40
+
+
+def test_a_run_that_stopped_earlier_is_not_taken_for_a_longer_one(tmp_path) -> None:
+    for n in (10, 20, 20):
+        compare_command("digits", ["fedavg"], 1, [*QUICK, f"evaluate.client_updates={n}"], tmp_path, jobs=1)
+        assert RunFolder(tmp_path / "fedavg-seed0").metrics()[-1]["client_updates"] == n
+    compare_command("digits", ["fedavg"], 1, QUICK, tmp_path, jobs=1)
+    assert RunFolder(tmp_path / "fedavg-seed0").metrics()[-1]["round"] == 4
+    with pytest.raises(InputError, match=r"other evaluate\.client_updates"):
+        compare_command("digits", ["fedavg"], 1, [*QUICK, "evaluate.client_updates=5"], tmp_path, jobs=1)
 
 
 @pytest.mark.slow

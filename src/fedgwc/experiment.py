@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import tomllib
@@ -45,6 +46,11 @@ class Evaluate:
             raise InputError(f"evaluate.client_updates must be at least 1, got {self.client_updates}")
         if self.checkpoint_seconds < 0:
             raise InputError(f"evaluate.checkpoint_seconds must be >= 0, got {self.checkpoint_seconds}")
+
+    @property
+    def budget(self) -> float:
+        """Client updates after which a run stops."""
+        return math.inf if self.client_updates is None else self.client_updates
 
 
 @dataclass(frozen=True)
@@ -105,13 +111,19 @@ class Experiment:
             "about": self.about,
             "rounds": self.rounds,
             "seed": self.seed,
-            "data": self.tables["data"],
-            "model": self.tables["model"],
+            "data": plain(self.tables["data"]),
+            "model": plain(self.tables["model"]),
             "local": plain(self.local),
             "algorithm": {"name": self.algorithm_name, **plain(self.algorithm)},
             "engine": plain(self.engine),
             "evaluate": plain(self.evaluate),
         }
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Where two runs (their `to_json`) take another course. Of no account for that: how far they go, what they are called, what
+    computes them and when they are measured."""
+    return [name for name in ("seed", "data", "model", "local", "algorithm") if one.get(name) != other.get(name)]
 
 
 def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experiment:

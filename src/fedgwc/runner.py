@@ -26,7 +26,7 @@ from fedgwc.engines.meter import Costs, Meter
 from fedgwc.engines.pool import Member
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
-from fedgwc.experiment import Experiment, experiment, load
+from fedgwc.experiment import Experiment, differing, experiment, load
 from fedgwc.interrupt import PoliteInterrupt
 from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
 from fedgwc.metrics.evaluation import evaluate_clustering
@@ -130,13 +130,15 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
     if recipe is None:
         return saved
     asked = recipe if isinstance(recipe, Experiment) else load(recipe)
-    known, wanted = saved.to_json(), asked.to_json()
-    differing = [k for k in wanted if k not in ("rounds", "engine", "recipe") and wanted[k] != known[k]]
-    if differing:
+    other = differing(saved.to_json(), asked.to_json())
+    if asked.evaluate.budget < saved.evaluate.budget:  # it may have trained more clients already
+        other.append("evaluate.client_updates")
+    if other:
         raise InputError(
-            f"{folder.path} holds a run with other {', '.join(differing)}; resume it without a recipe, or choose another --out"
+            f"{folder.path} holds a run with other {', '.join(other)}; resume it without a recipe, or choose another --out"
         )
-    return replace(saved, rounds=max(asked.rounds, saved.rounds), evaluate=replace(saved.evaluate, every=saved.evaluate_every))
+    evaluate = replace(asked.evaluate, every=asked.evaluate.every or saved.evaluate_every)
+    return replace(saved, rounds=max(asked.rounds, saved.rounds), evaluate=evaluate)
 
 
 def _config(job: Experiment, engine: Simulator | Member, federation: Federation) -> dict[str, Any]:
@@ -258,8 +260,7 @@ class _Run:
         return state, done
 
     def _is_over(self, done: int) -> bool:
-        budget = self.job.evaluate.client_updates
-        return done >= self.job.rounds or (budget is not None and self.meter.costs.client_updates >= budget)
+        return done >= self.job.rounds or self.meter.costs.client_updates >= self.job.evaluate.budget
 
     def _observe(self, number: int, state: Any) -> None:
         algorithm, names = self.job.algorithm, self._names
