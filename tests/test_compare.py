@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from fedgwc.cli import main
 from fedgwc.commands.compare import compare_command
 from fedgwc.commands.tables import comparison_table
 from fedgwc.errors import InputError
@@ -45,6 +46,14 @@ def test_a_run_that_stopped_earlier_is_not_taken_for_a_longer_one(tmp_path) -> N
         compare_command("digits", ["fedavg"], 1, [*QUICK, "evaluate.client_updates=5"], tmp_path, jobs=1)
 
 
+def test_names_may_have_spaces_between_them(tmp_path, capsys) -> None:
+    sets = [x for s in QUICK for x in ("--set", s)]
+    with pytest.raises(SystemExit) as end:
+        main(["compare", "digits", "-a", "fedavg, ifca,fedavg", *sets, "--out", str(tmp_path), "-j", "1"])
+    assert not end.value.code
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:3]] == ["fedavg", "ifca"]
+
+
 @pytest.mark.slow
 def test_runs_in_parallel_equal_runs_in_a_row(tmp_path) -> None:
     for jobs in (1, 2):
@@ -60,6 +69,7 @@ def test_runs_in_parallel_equal_runs_in_a_row(tmp_path) -> None:
         ({"sweeps": ["cfl.eps1=1,2"]}, "no algorithm of this comparison has the swept setting cfl.eps1"),
         ({"equal": "seconds"}, "--equal must be rounds or updates"),
         ({"n_seeds": 0}, "--seeds must be at least 1"),
+        ({"algorithms": ["fedavg", " ifca"]}, "unknown algorithm ' ifca'.*did you mean ifca"),
         ({"algorithms": ["fedavg", "nope"]}, "unknown algorithm 'nope'"),
     ],
 )

@@ -66,12 +66,7 @@ def compare(
     """Run several algorithms on the same federations and put them in one table."""
     from fedgwc.commands.compare import compare_command
 
-    names = algorithms.split(",")
-    if algorithms == "all":
-        from fedgwc.algorithms import ALGORITHMS
-
-        names = list(ALGORITHMS)
-    compare_command(recipe, names, seeds, sets or [], out, scale, sweep or [], jobs, equal)
+    compare_command(recipe, _names(algorithms), seeds, sets or [], out, scale, sweep or [], jobs, equal)
 
 
 @app.command()
@@ -95,7 +90,12 @@ def reproduce(
     """Run a table or figure of the paper and compare: its values, ours, and a verdict."""
     from fedgwc.commands.reproduce import reproduce_command
 
-    reproduce_command(names or [], scale, seeds, out, sets or [], presets.split(","), jobs)
+    reproduce_command(names or [], scale, seeds, out, sets or [], _names(presets), jobs)
+
+
+def _names(text: str) -> list[str]:
+    """Of a comma-separated list, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
 results_app = typer.Typer(no_args_is_help=True, help="Results worth keeping: small files, and the page made of them.")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedgwc.algorithms import ALGORITHMS
 from fedgwc.batch import INTERRUPTED, do_all
 from fedgwc.commands.tables import Table, comparison_table, markdown, show
 from fedgwc.core import cohort_size
@@ -18,8 +19,9 @@ from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
 from fedgwc.record import new_folder
 from fedgwc.scale import scaled_experiment
-from fedgwc.settings import parse_axis
+from fedgwc.settings import lookup, parse_axis
 
+ALL = "all"
 Setting = tuple[tuple[str, Any], ...]
 
 
@@ -52,6 +54,10 @@ def compare_command(
         raise InputError(f"--seeds must be at least 1, got {n_seeds}")
     if equal not in ("rounds", "updates"):
         raise InputError(f"--equal must be rounds or updates, got {equal!r}")
+    if algorithms == [ALL]:
+        algorithms = list(ALGORITHMS)
+    for name in algorithms:
+        lookup(ALGORITHMS, name, "algorithm")
     runs = _plan(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
     device_of(runs[0].job.engine)  # before there is a folder
     folder = out or new_folder(runs[0].job.recipe, "compare")
