@@ -27,6 +27,13 @@ def test_a_sweep_reports_the_best_beside_what_was_tried(tmp_path, capsys) -> Non
     assert "±" in capsys.readouterr().out
 
 
+def test_switches_and_text_are_swept_too(tmp_path) -> None:
+    sweeps = ["algorithm.second_look=true,false", 'model.name="mlp"']
+    compare_command("digits", ["fedgwc"], 1, [*QUICK, "rounds=1"], tmp_path, sweeps=sweeps, jobs=1)
+    tried = list(csv.reader((tmp_path / "everything-tried.csv").read_text().splitlines()))
+    assert [r[0] for r in tried[1:]] == [f"fedgwc second_look={v} name=mlp" for v in (True, False)]
+
+
 def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path) -> None:
     compare_command("digits", ["fedavg", "fedgwc"], 1, QUICK, tmp_path, jobs=1, equal="updates")
     for name in ("fedavg", "fedgwc"):

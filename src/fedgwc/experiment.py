@@ -24,7 +24,7 @@ from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.local import FlatModel, LocalTraining
 from fedgwc.models import MODELS
-from fedgwc.settings import call, check_keys, convert, drop_path, lookup, override, parse_assignment, plain, set_path
+from fedgwc.settings import Assignment, call, check_keys, convert, drop_path, lookup, override, parse_assignment, plain, set_path
 
 DEFAULT_RECIPE = "digits"
 _PYTORCHS_GENERATOR = threading.Lock()  # layers initialise themselves from the process's one generator, and runs may be threads
@@ -175,7 +175,7 @@ def recipes() -> dict[str, Path]:
     return {p.name.removesuffix(".toml"): Path(str(p)) for p in folder.iterdir() if p.name.endswith(".toml")}
 
 
-def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[str] = ()) -> dict[str, Any]:
+def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[Assignment] = ()) -> dict[str, Any]:
     """The tables of a shipped recipe (by name) or a TOML file (by path), with `a.b=c` assignments applied."""
     name = str(recipe or DEFAULT_RECIPE)
     known = recipes()
@@ -190,10 +190,10 @@ def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[str
     return assigned(tables, sets)
 
 
-def assigned(tables: dict[str, Any], sets: Iterable[str]) -> dict[str, Any]:
+def assigned(tables: dict[str, Any], sets: Iterable[Assignment]) -> dict[str, Any]:
     """`tables` with `a.b=c` assignments applied, the last one winning."""
-    for text in sets:
-        path, value = parse_assignment(text)
+    for given in sets:
+        path, value = parse_assignment(given)
         if path[0] == "algorithm":  # meant for whichever is chosen, so what the recipe says for single ones gives way
             for name in ALGORITHMS:
                 tables = drop_path(tables, (name, *path[1:]))
@@ -201,7 +201,7 @@ def assigned(tables: dict[str, Any], sets: Iterable[str]) -> dict[str, Any]:
     return tables
 
 
-def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[str] = ()) -> Experiment:
+def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[Assignment] = ()) -> Experiment:
     """An experiment from a recipe's name, a TOML file or a dict of tables."""
     if isinstance(recipe, Mapping):
         return experiment(assigned(dict(recipe), sets))

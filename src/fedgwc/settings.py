@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from fedgwc.errors import InputError
 
 T = TypeVar("T")
+Assignment = str | tuple[tuple[str, ...], Any]  # `a.b=c`, or the path and the value
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
@@ -97,8 +98,10 @@ def _closest(name: Any, known: Iterable[Any]) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
-    """`a.b=c` as (("a", "b"), c), where c is read as TOML and otherwise taken as text."""
+def parse_assignment(text: Assignment) -> tuple[tuple[str, ...], Any]:
+    """`a.b=c` as (("a", "b"), c), where c is read as TOML and otherwise taken as text; a pair is one already."""
+    if not isinstance(text, str):
+        return text
     key, equals, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("."))
     if not equals or not all(path):

@@ -19,7 +19,7 @@ from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
 from fedgwc.record import new_folder
 from fedgwc.scale import scaled_experiment
-from fedgwc.settings import lookup, parse_axis
+from fedgwc.settings import Assignment, lookup, parse_axis
 
 ALL = "all"
 Setting = tuple[tuple[str, Any], ...]
@@ -83,8 +83,8 @@ def _plan(
     runs = []
     for name, seed in itertools.product(algorithms, range(n_seeds)):
         for setting in _settings(name, axes):
-            chosen = [f"{key}={value}" for key, value in setting]
-            build = [*sets, f"algorithm.name={name}", f"seed={seed}", *chosen]
+            chosen = [(tuple(key.split(".")), value) for key, value in setting]
+            build: list[Assignment] = [*sets, f"algorithm.name={name}", f"seed={seed}", *chosen]
             runs.append(Run(name, setting, seed, scaled_experiment(recipe, build + _budget(recipe, build, scale, equal), scale)))
     return runs
 
@@ -97,7 +97,7 @@ def _settings(algorithm: str, axes: list[tuple[str, list[Any]]]) -> Iterator[Set
         yield tuple(zip([k for k, _ in mine], values, strict=True))
 
 
-def _budget(recipe: str | None, sets: list[str], scale: str, equal: str) -> list[str]:
+def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) -> list[Assignment]:
     """With --equal updates, everybody stops after as many client updates as one cohort a round makes."""
     if equal == "rounds":
         return []
