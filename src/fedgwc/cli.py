@@ -295,7 +295,4 @@ def main(argv: list[str] | None = None) -> Any:
         print(f"fedgwc: {error}", file=sys.stderr)
     except OSError as error:
         print(f"fedgwc: {error.filename or ''}: {error.strerror or error}".replace(": : ", ": "), file=sys.stderr)
-    except KeyboardInterrupt:
-        print("fedgwc: stopped", file=sys.stderr)
-        sys.exit(130)
     sys.exit(2)

@@ -61,7 +61,11 @@ def compare_command(
     runs = _plan(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
     device_of(runs[0].job.engine)  # before there is a folder
     folder = out or new_folder(runs[0].job.recipe, "compare")
-    last = _do_all(runs, folder, jobs)
+    try:
+        last = _do_all(runs, folder, jobs)
+    except KeyboardInterrupt:
+        print(f"\nInterrupted and saved. The same command with --out {folder} goes on from here.", file=sys.stderr)
+        sys.exit(130)
     every, best = _tables(runs, last)
     for name, table in (("comparison", best), ("everything-tried", every)):
         (folder / f"{name}.md").write_text(markdown(table), encoding="utf-8")
@@ -111,8 +115,7 @@ def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any
     last: dict[str, dict[str, Any]] = {}
     for done in do_all([(r.name, r.job) for r in runs], folder, jobs):
         if done.problem == INTERRUPTED:
-            print(f"\nInterrupted and saved. The same command with --out {folder} goes on from here.", file=sys.stderr)
-            sys.exit(130)
+            raise KeyboardInterrupt  # the run itself has saved and stopped
         if done.problem:
             raise InputError(done.problem)
         last[done.name] = row = done.last
