@@ -342,6 +342,19 @@ def test_training_on_a_gpu_that_is_not_there(fedgwc: Command, from_a_gpu: Path, 
         refused(fedgwc(command, "digits", *asked), "PyTorch sees no CUDA device here; use another: --set engine.device=cpu")
     refused(fedgwc("run", "--resume", "--out", from_a_gpu), "--set engine.device=cpu")
     assert not (tmp_path / "none").exists()
+    for path in (from_a_gpu / "state").iterdir():
+        path.unlink()  # they name a run by its config.json, which the fixture has changed
+    assert fedgwc("run", "--resume", "--out", from_a_gpu, "--set", "engine.device=cpu").code == 0
+
+
+def test_a_run_is_made_longer_by_its_folder_alone(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run_folder, tmp_path / "longer")
+    answer = fedgwc("run", "--resume", "--out", copy, "--set", "rounds=43", "--set", "about=longer", "--set", "evaluate.every=41")
+    assert answer.code == 0, answer.err
+    assert [row["round"] for row in RunFolder(copy).metrics()] == [40, 41, 43]
+    refused(fedgwc("run", "--resume", "--out", copy, "--set", "local.lr=0.1"), "holds a run with other local")
+    refused(fedgwc("run", "--resume", "--out", copy, "--set", "engine.dtype=float64"), "holds a run with other engine.dtype")
+    refused(fedgwc("run", "--resume", "--set", "rounds=50"), "--resume needs --out")
 
 
 # data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,7 @@ def test_resuming_with_other_settings_is_refused(small, tmp_path) -> None:
         run(small(rounds=2, seed=1), tmp_path / "r", resume=True)
     longer = run(small(rounds=4), tmp_path / "r", resume=True)  # more rounds of the same are fine
     assert longer.last["round"] == 4
+    run(replace(small(rounds=4), about="in other words", recipe="renamed"), tmp_path / "r", resume=True)
 
 
 def test_resuming_what_is_not_there(tmp_path) -> None:

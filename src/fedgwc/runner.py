@@ -24,6 +24,7 @@ from fedgwc.core import Algorithm, Clustering, Engine, Ids, Rng, State
 from fedgwc.data import Federation
 from fedgwc.engines.meter import Costs, Meter
 from fedgwc.engines.pool import Member
+from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment, differing, experiment, load
@@ -131,6 +132,9 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
         return saved
     asked = recipe if isinstance(recipe, Experiment) else load(recipe)
     other = differing(saved.to_json(), asked.to_json())
+    engine = _engine(saved.engine, asked.engine)
+    if engine.dtype != saved.engine.dtype:
+        other.append("engine.dtype")
     if asked.evaluate.budget < saved.evaluate.budget:  # it may have trained more clients already
         other.append("evaluate.client_updates")
     if other:
@@ -138,7 +142,13 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
             f"{folder.path} holds a run with other {', '.join(other)}; resume it without a recipe, or choose another --out"
         )
     evaluate = replace(asked.evaluate, every=asked.evaluate.every or saved.evaluate_every)
-    return replace(saved, rounds=max(asked.rounds, saved.rounds), evaluate=evaluate)
+    return replace(saved, rounds=max(asked.rounds, saved.rounds), evaluate=evaluate, engine=engine)
+
+
+def _engine(saved: EngineSettings, asked: EngineSettings) -> EngineSettings:
+    """As it was chosen at the start, except for what is asked for by name: another machine may need another device."""
+    usual = vars(EngineSettings())
+    return replace(saved, **{name: value for name, value in vars(asked).items() if value != usual[name]})
 
 
 def _config(job: Experiment, engine: Simulator | Member, federation: Federation) -> dict[str, Any]:
