@@ -174,12 +174,23 @@ def test_replay_mistakes_in_settings(fedgwc: Command, run_folder: Path, args: li
 
 
 IDS, LOSSES = np.array([[0, 1, 2], [1, 2, 3]]), np.linspace(0, 1, 12).reshape(2, 3, 2)
+GOOD = {"ids": IDS, "L": LOSSES}
 BAD_TRACES: dict[str, tuple[dict[str, Any], str]] = {
     "no losses": ({"ids": IDS}, "has no L"),
     "shapes": ({"ids": IDS, "L": LOSSES[:, :2]}, "ids must be [T, n] and L [T, n, S]"),
     "types": ({"ids": IDS * 1.0, "L": LOSSES}, "ids must be client numbers"),
     "nobody": ({"ids": IDS * 0 - 1, "L": LOSSES}, "names no client"),
     "sizes": ({"ids": IDS, "L": LOSSES, "sizes": np.ones(2)}, "sizes must be one number of samples per client"),
+    "text as sizes": ({**GOOD, "sizes": np.array(list("abcd"))}, "sizes must be one number of samples per client"),
+    "unknown sizes": ({**GOOD, "sizes": np.array([1, np.nan, 1, 1])}, "sizes must be finite and >= 0"),
+    "negative sizes": ({**GOOD, "sizes": np.array([1, -1, 1, 1])}, "sizes must be finite and >= 0, got -1 to 1"),
+    "one truth": ({**GOOD, "truth": np.array(1)}, "truth must be the number of one group per client, [4], got ()"),
+    "truth by pair": ({**GOOD, "truth": np.eye(4, dtype=int)}, "truth must be the number of one group"),
+    "short truth": ({**GOOD, "truth": np.arange(3)}, "truth must be the number of one group per client, [4]"),
+    "one count": ({**GOOD, "counts": np.array(1.0)}, "counts must be a row of class counts per client, [4, C]"),
+    "text as counts": ({**GOOD, "counts": np.full((4, 2), "a")}, "counts must be a row of class counts"),
+    "short freq": ({**GOOD, "freq": np.ones((3, 2))}, "freq must be a row of class frequencies per client, [4, C]"),
+    "large ids": ({"ids": IDS + 10**8, "L": LOSSES}, "client numbers up to 10,000,000, got 100000003; number clients from 0"),
     "twice": ({"ids": IDS * 0, "L": LOSSES}, "a client can be in a cohort once"),
     "readings": ({"ids": IDS, "L": LOSSES, "readings": np.ones((2, 3))}, "readings must be [T, n, 4]"),
     "infinite": ({"ids": IDS, "L": LOSSES + np.inf}, "losses must be finite"),
