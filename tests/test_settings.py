@@ -19,6 +19,8 @@ WRONG = [
     ({"rounds": 1.5}, "rounds must be a whole number, got 1.5"),
     ({"rounds": True}, "rounds must be a whole number"),
     ({"seed": -1}, "seed in 0"),
+    ({"recipe": "../../x"}, "the recipe '../../x' cannot be the name of a folder"),
+    ({"recipe": ".."}, r"the recipe '\.\.' cannot be the name of a folder"),
     ({"sede": 1}, "no setting 'sede'.*did you mean seed"),
     ({"algorithm": {"name": "fedgcw"}}, "unknown algorithm 'fedgcw'; choose from .*did you mean fedgwc"),
     ({"algorithm": {"name": "fedgwc", "bta": 1}}, "algorithm has no setting 'bta'.*did you mean beta"),

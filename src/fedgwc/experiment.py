@@ -24,7 +24,19 @@ from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.local import FlatModel, LocalTraining
 from fedgwc.models import MODELS
-from fedgwc.settings import Assignment, call, check_keys, convert, drop_path, lookup, override, parse_assignment, plain, set_path
+from fedgwc.settings import (
+    Assignment,
+    call,
+    check_keys,
+    convert,
+    drop_path,
+    folder_name,
+    lookup,
+    override,
+    parse_assignment,
+    plain,
+    set_path,
+)
 
 DEFAULT_RECIPE = "digits"
 _PYTORCHS_GENERATOR = threading.Lock()  # layers initialise themselves from the process's one generator, and runs may be threads
@@ -147,7 +159,7 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
         override(EngineSettings(), t["engine"], "engine"),
         override(Evaluate(), t["evaluate"], "evaluate"),
         t,
-        str(tables.get("recipe", recipe)),
+        folder_name(str(tables.get("recipe", recipe)), "the recipe"),
         str(tables.get("about", "")),
     )
 

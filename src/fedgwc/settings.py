@@ -85,6 +85,13 @@ def lookup(table: Mapping[str, T], name: Any, what: str) -> T:
     return table[name]
 
 
+def folder_name(name: str, what: str) -> str:
+    """`name`, if it can name a folder where we want it and nowhere else."""
+    if name in ("", ".", "..") or any(c in name for c in "/\\\0"):
+        raise InputError(f"{what} {name!r} cannot be the name of a folder; choose one without / and \\")
+    return name
+
+
 def check_keys(settings: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     known = list(known)
     for key in settings:
