@@ -144,6 +144,11 @@ def test_a_line_that_is_no_evaluation_is_named(tmp_path) -> None:
     assert RunFolder(tmp_path).metrics() == [{"round": 1}]  # cut off by a crash
 
 
+def test_scores_that_are_infinite_by_definition_come_back_so(tmp_path) -> None:
+    RunFolder(tmp_path).log({"round": 1, "wadb": np.inf})
+    assert RunFolder(tmp_path).metrics() == [{"round": 1, "wadb": np.inf}]
+
+
 @pytest.mark.parametrize("what", ["a file", "a link to nowhere"])
 def test_runs_that_is_no_folder_is_refused(what: str, tmp_path) -> None:
     runs = tmp_path / "runs"

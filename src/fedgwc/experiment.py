@@ -56,8 +56,8 @@ class Evaluate:
             raise InputError(f"evaluate.every must be at least 1 round, got {self.every}")
         if self.client_updates is not None and self.client_updates < 1:
             raise InputError(f"evaluate.client_updates must be at least 1, got {self.client_updates}")
-        if self.checkpoint_seconds < 0:
-            raise InputError(f"evaluate.checkpoint_seconds must be >= 0, got {self.checkpoint_seconds}")
+        if not 0 <= self.checkpoint_seconds < math.inf:
+            raise InputError(f"evaluate.checkpoint_seconds must be >= 0 and finite, got {self.checkpoint_seconds}")
 
     @property
     def budget(self) -> float:

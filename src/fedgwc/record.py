@@ -136,6 +136,7 @@ class RunFolder:
     # Metrics and trace
 
     def log(self, row: Mapping[str, Any], name: str = METRICS) -> None:
+        """One more line. Scores may be infinite by definition; they stand there as Python's json writes and reads them."""
         with (self.path / name).open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
