@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 from collections.abc import Callable
@@ -64,6 +65,13 @@ def refused(answer: Answer, message: str) -> None:
     assert message in answer.err
     assert answer.err.startswith("fedgwc: ")
     assert len(answer.err.strip().splitlines()) == 1
+
+
+def test_calling_twice_does_not_say_things_twice(fedgwc: Command) -> None:
+    log = logging.getLogger("fedgwc")
+    before = list(log.handlers)
+    assert fedgwc("list").code == 0
+    assert log.handlers == before
 
 
 # replay

@@ -288,11 +288,14 @@ def main(argv: list[str] | None = None) -> Any:
     """Run the command. A user's mistake ends in one sentence on stderr and exit code 2, never in a traceback."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Plain())
-    logging.getLogger("fedgwc").addHandler(handler)
+    log = logging.getLogger("fedgwc")
+    log.addHandler(handler)
     try:
         return app(args=argv, prog_name="fedgwc")
     except InputError as error:
         print(f"fedgwc: {error}", file=sys.stderr)
     except OSError as error:
         print(f"fedgwc: {error.filename or ''}: {error.strerror or error}".replace(": : ", ": "), file=sys.stderr)
+    finally:
+        log.removeHandler(handler)  # a program may call this more than once
     sys.exit(2)
