@@ -260,11 +260,11 @@ class _Run:
             over = self._is_over(done)
             if number % job.evaluate_every == 0 or over:
                 self._evaluate(number, state)
-            if time.monotonic() - saved >= job.evaluate.checkpoint_seconds or interrupt.asked:
-                self._checkpoint(number, state)
-                saved = time.monotonic()
             if over or interrupt.asked:
                 break
+            if time.monotonic() - saved >= job.evaluate.checkpoint_seconds:
+                self._checkpoint(number, state)
+                saved = time.monotonic()
             turn, self.meter.seconds = time.monotonic(), 0.0
         self._checkpoint(done, state)
         return state, done
