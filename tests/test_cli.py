@@ -99,6 +99,20 @@ def test_ctrl_c_saves_and_says_how_to_resume(tmp_path) -> None:
     assert list((tmp_path / "r" / "state").glob("*.ckpt"))
 
 
+def test_ctrl_c_on_a_comparison_says_where_it_goes_on(tmp_path) -> None:
+    """Two runs at a time; a terminal sends Ctrl-C to all processes."""
+    command = [sys.executable, "-m", "fedgwc", "compare", "digits", "--set", "rounds=100000", "-j", "2"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 100
+    while len(list(tmp_path.glob("runs/*/*/metrics.jsonl"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Interrupted and saved. The same command with --out runs/digits-compare-1 goes on from here." in stderr
+    assert len(list(tmp_path.glob("runs/*/*/state/*.ckpt"))) == 2
+
+
 def test_compare_writes_one_table_and_does_nothing_twice(tmp_path) -> None:
     args = ["compare", "--algorithms", "fedavg,fedavgm", "--seeds", "2", *QUICK, "--out", "c"]
     done = fedgwc(*args, cwd=tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 from collections.abc import Callable
@@ -12,13 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import safetensors.torch
+import torch
 
+from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.cli import main
 from fedgwc.commands.why import why, why_of
 from fedgwc.data import Group, digits
 from fedgwc.data.catalogue import SOURCES
 from fedgwc.experiment import experiment
 from fedgwc.record import RunFolder
+from fedgwc.report.load import load as load_run
+from fedgwc.report.matrices import fedgwc_of
 from fedgwc.runner import run
 
 
@@ -60,6 +65,13 @@ def refused(answer: Answer, message: str) -> None:
     assert message in answer.err
     assert answer.err.startswith("fedgwc: ")
     assert len(answer.err.strip().splitlines()) == 1
+
+
+def test_calling_twice_does_not_say_things_twice(fedgwc: Command) -> None:
+    log = logging.getLogger("fedgwc")
+    before = list(log.handlers)
+    assert fedgwc("list").code == 0
+    assert log.handlers == before
 
 
 # replay
@@ -170,12 +182,23 @@ def test_replay_mistakes_in_settings(fedgwc: Command, run_folder: Path, args: li
 
 
 IDS, LOSSES = np.array([[0, 1, 2], [1, 2, 3]]), np.linspace(0, 1, 12).reshape(2, 3, 2)
+GOOD = {"ids": IDS, "L": LOSSES}
 BAD_TRACES: dict[str, tuple[dict[str, Any], str]] = {
     "no losses": ({"ids": IDS}, "has no L"),
     "shapes": ({"ids": IDS, "L": LOSSES[:, :2]}, "ids must be [T, n] and L [T, n, S]"),
     "types": ({"ids": IDS * 1.0, "L": LOSSES}, "ids must be client numbers"),
     "nobody": ({"ids": IDS * 0 - 1, "L": LOSSES}, "names no client"),
     "sizes": ({"ids": IDS, "L": LOSSES, "sizes": np.ones(2)}, "sizes must be one number of samples per client"),
+    "text as sizes": ({**GOOD, "sizes": np.array(list("abcd"))}, "sizes must be one number of samples per client"),
+    "unknown sizes": ({**GOOD, "sizes": np.array([1, np.nan, 1, 1])}, "sizes must be finite and >= 0"),
+    "negative sizes": ({**GOOD, "sizes": np.array([1, -1, 1, 1])}, "sizes must be finite and >= 0, got -1 to 1"),
+    "one truth": ({**GOOD, "truth": np.array(1)}, "truth must be the number of one group per client, [4], got ()"),
+    "truth by pair": ({**GOOD, "truth": np.eye(4, dtype=int)}, "truth must be the number of one group"),
+    "short truth": ({**GOOD, "truth": np.arange(3)}, "truth must be the number of one group per client, [4]"),
+    "one count": ({**GOOD, "counts": np.array(1.0)}, "counts must be a row of class counts per client, [4, C]"),
+    "text as counts": ({**GOOD, "counts": np.full((4, 2), "a")}, "counts must be a row of class counts"),
+    "short freq": ({**GOOD, "freq": np.ones((3, 2))}, "freq must be a row of class frequencies per client, [4, C]"),
+    "large ids": ({"ids": IDS + 10**8, "L": LOSSES}, "client numbers up to 10,000,000, got 100000003; number clients from 0"),
     "twice": ({"ids": IDS * 0, "L": LOSSES}, "a client can be in a cohort once"),
     "readings": ({"ids": IDS, "L": LOSSES, "readings": np.ones((2, 3))}, "readings must be [T, n, 4]"),
     "infinite": ({"ids": IDS, "L": LOSSES + np.inf}, "losses must be finite"),
@@ -309,6 +332,48 @@ def test_assign_mistakes(fedgwc: Command, run_folder: Path, tmp_path: Path) -> N
     refused(fedgwc("assign", tmp_path / "run", good), "does not fit this run's model")
     shutil.rmtree(tmp_path / "run" / "models")
     refused(fedgwc("assign", tmp_path / "run", good), "has no models yet")
+
+
+# a run from elsewhere
+
+
+@pytest.fixture
+def from_a_gpu(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same run as a machine with a CUDA device would have left it, seen on one without."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    copy = shutil.copytree(run_folder, tmp_path / "from a gpu")
+    config = json.loads((copy / "config.json").read_text())
+    config["experiment"]["engine"]["device"] = "cuda"
+    (copy / "config.json").write_text(json.dumps(config))
+    return copy
+
+
+def test_a_run_from_a_gpu_is_read_without_one(fedgwc: Command, from_a_gpu: Path, run_folder: Path, tmp_path: Path) -> None:
+    assert fedgwc("replay", from_a_gpu).out == fedgwc("replay", run_folder).out
+    new = client(tmp_path / "new.npz", 0)
+    assert fedgwc("assign", from_a_gpu, new).code == 0
+    assert isinstance(fedgwc_of(load_run(from_a_gpu)), FedGWC)
+
+
+def test_training_on_a_gpu_that_is_not_there(fedgwc: Command, from_a_gpu: Path, tmp_path: Path) -> None:
+    asked = ("--set", "engine.device=cuda", "--out", tmp_path / "none")
+    for command in ("run", "compare"):
+        refused(fedgwc(command, "digits", *asked), "PyTorch sees no CUDA device here; use another: --set engine.device=cpu")
+    refused(fedgwc("run", "--resume", "--out", from_a_gpu), "--set engine.device=cpu")
+    assert not (tmp_path / "none").exists()
+    for path in (from_a_gpu / "state").iterdir():
+        path.unlink()  # they name a run by its config.json, which the fixture has changed
+    assert fedgwc("run", "--resume", "--out", from_a_gpu, "--set", "engine.device=cpu").code == 0
+
+
+def test_a_run_is_made_longer_by_its_folder_alone(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run_folder, tmp_path / "longer")
+    answer = fedgwc("run", "--resume", "--out", copy, "--set", "rounds=43", "--set", "about=longer", "--set", "evaluate.every=41")
+    assert answer.code == 0, answer.err
+    assert [row["round"] for row in RunFolder(copy).metrics()] == [40, 41, 43]
+    refused(fedgwc("run", "--resume", "--out", copy, "--set", "local.lr=0.1"), "holds a run with other local")
+    refused(fedgwc("run", "--resume", "--out", copy, "--set", "engine.dtype=float64"), "holds a run with other engine.dtype")
+    refused(fedgwc("run", "--resume", "--set", "rounds=50"), "--resume needs --out")
 
 
 # data

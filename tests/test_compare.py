@@ -7,9 +7,11 @@ import json
 
 import pytest
 
+from fedgwc.cli import main
 from fedgwc.commands.compare import compare_command
 from fedgwc.commands.tables import comparison_table
 from fedgwc.errors import InputError
+from fedgwc.record import RunFolder
 
 QUICK = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
 
@@ -25,6 +27,13 @@ def test_a_sweep_reports_the_best_beside_what_was_tried(tmp_path, capsys) -> Non
     assert "±" in capsys.readouterr().out
 
 
+def test_switches_and_text_are_swept_too(tmp_path) -> None:
+    sweeps = ["algorithm.second_look=true,false", 'model.name="mlp"']
+    compare_command("digits", ["fedgwc"], 1, [*QUICK, "rounds=1"], tmp_path, sweeps=sweeps, jobs=1)
+    tried = list(csv.reader((tmp_path / "everything-tried.csv").read_text().splitlines()))
+    assert [r[0] for r in tried[1:]] == [f"fedgwc second_look={v} name=mlp" for v in (True, False)]
+
+
 def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path) -> None:
     compare_command("digits", ["fedavg", "fedgwc"], 1, QUICK, tmp_path, jobs=1, equal="updates")
     for name in ("fedavg", "fedgwc"):
@@ -32,6 +41,24 @@ def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path) -> None:
         assert last["client_updates"] == 40
     config = json.loads((tmp_path / "fedgwc-seed0" / "config.json").read_text())
     assert config["experiment"]["evaluate"]["client_updates"] == 40
+
+
+def test_a_run_that_stopped_earlier_is_not_taken_for_a_longer_one(tmp_path) -> None:
+    for n in (10, 20, 20):
+        compare_command("digits", ["fedavg"], 1, [*QUICK, f"evaluate.client_updates={n}"], tmp_path, jobs=1)
+        assert RunFolder(tmp_path / "fedavg-seed0").metrics()[-1]["client_updates"] == n
+    compare_command("digits", ["fedavg"], 1, QUICK, tmp_path, jobs=1)
+    assert RunFolder(tmp_path / "fedavg-seed0").metrics()[-1]["round"] == 4
+    with pytest.raises(InputError, match=r"other evaluate\.client_updates"):
+        compare_command("digits", ["fedavg"], 1, [*QUICK, "evaluate.client_updates=5"], tmp_path, jobs=1)
+
+
+def test_names_may_have_spaces_between_them(tmp_path, capsys) -> None:
+    sets = [x for s in QUICK for x in ("--set", s)]
+    with pytest.raises(SystemExit) as end:
+        main(["compare", "digits", "-a", "fedavg, ifca,fedavg", *sets, "--out", str(tmp_path), "-j", "1"])
+    assert not end.value.code
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:3]] == ["fedavg", "ifca"]
 
 
 @pytest.mark.slow
@@ -51,6 +78,7 @@ def test_runs_in_parallel_equal_runs_in_a_row(tmp_path) -> None:
         ({"sweeps": ["cfl.eps1=1,2"]}, "no algorithm of this comparison has the swept setting cfl.eps1"),
         ({"equal": "seconds"}, "--equal must be rounds or updates"),
         ({"n_seeds": 0}, "--seeds must be at least 1"),
+        ({"algorithms": ["fedavg", " ifca"]}, "unknown algorithm ' ifca'.*did you mean ifca"),
         ({"algorithms": ["fedavg", "nope"]}, "unknown algorithm 'nope'"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from fedgwc.engines.meter import Reported
 from fedgwc.errors import InputError
 from fedgwc.progress import Silent
-from fedgwc.record import RunFolder, join_traces, trace_arrays
+from fedgwc.record import RunFolder, join_traces, new_folder, trace_arrays
 from fedgwc.replay import trace_of
 from fedgwc.runner import run
 
@@ -142,3 +142,16 @@ def test_a_line_that_is_no_evaluation_is_named(tmp_path) -> None:
         RunFolder(tmp_path).metrics()
     (tmp_path / "metrics.jsonl").write_bytes(b'{"round": 1}\n{"round": 2, "acc\xff')
     assert RunFolder(tmp_path).metrics() == [{"round": 1}]  # cut off by a crash
+
+
+def test_scores_that_are_infinite_by_definition_come_back_so(tmp_path) -> None:
+    RunFolder(tmp_path).log({"round": 1, "wadb": np.inf})
+    assert RunFolder(tmp_path).metrics() == [{"round": 1, "wadb": np.inf}]
+
+
+@pytest.mark.parametrize("what", ["a file", "a link to nowhere"])
+def test_runs_that_is_no_folder_is_refused(what: str, tmp_path) -> None:
+    runs = tmp_path / "runs"
+    runs.write_text("mine") if what == "a file" else runs.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"runs is a file or a link to nowhere.*choose --out"):
+        new_folder("digits", "fedavg", runs)

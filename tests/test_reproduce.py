@@ -292,6 +292,11 @@ def test_what_is_no_result_is_not_kept(small, tmp_path) -> None:
     (made / "per_client.npz").touch()
     with pytest.raises(InputError, match="made data"):
         keep(made, tmp_path / "results")
+    for name in ("../../x", "..-short"):  # the scale is not part of the name
+        config["experiment"]["recipe"] = name
+        (made / "config.json").write_text(json.dumps(config))
+        with pytest.raises(InputError, match="cannot be the name of a folder"):
+            keep(made, tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
 

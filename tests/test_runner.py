@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,20 @@ def test_resuming_with_other_settings_is_refused(small, tmp_path) -> None:
         run(small(rounds=2, seed=1), tmp_path / "r", resume=True)
     longer = run(small(rounds=4), tmp_path / "r", resume=True)  # more rounds of the same are fine
     assert longer.last["round"] == 4
+    run(replace(small(rounds=4), about="in other words", recipe="renamed"), tmp_path / "r", resume=True)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 30.0])
+def test_a_round_is_saved_once(seconds, small, tmp_path, monkeypatch) -> None:
+    saved: list[int] = []
+    checkpoint = RunFolder.checkpoint
+    monkeypatch.setattr(RunFolder, "checkpoint", lambda self, n, state: (saved.append(n), checkpoint(self, n, state)))
+    job = small(rounds=3, evaluate={"checkpoint_seconds": seconds})
+    run(job, tmp_path / "r", progress=StopAfter(2))
+    assert saved == ([1, 2] if seconds == 0 else [2])
+    run(None, tmp_path / "r", resume=True)
+    assert saved[-1:] == [3]
+    assert len(set(saved)) == len(saved)
 
 
 def test_resuming_what_is_not_there(tmp_path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
 
+from fedgwc.aggregate import Aggregator
+from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.earlier import as_it_was
 from fedgwc.errors import InputError
-from fedgwc.experiment import experiment, load, read_recipe, recipes
+from fedgwc.experiment import Evaluate, experiment, load, read_recipe, recipes
+from fedgwc.local import LocalTraining
 from fedgwc.settings import parse_assignment, set_path
 
 BASE: dict[str, Any] = {"data": {"name": "digits"}, "model": {"name": "mlp"}}
@@ -19,6 +23,8 @@ WRONG = [
     ({"rounds": 1.5}, "rounds must be a whole number, got 1.5"),
     ({"rounds": True}, "rounds must be a whole number"),
     ({"seed": -1}, "seed in 0"),
+    ({"recipe": "../../x"}, "the recipe '../../x' cannot be the name of a folder"),
+    ({"recipe": ".."}, r"the recipe '\.\.' cannot be the name of a folder"),
     ({"sede": 1}, "no setting 'sede'.*did you mean seed"),
     ({"algorithm": {"name": "fedgcw"}}, "unknown algorithm 'fedgcw'; choose from .*did you mean fedgwc"),
     ({"algorithm": {"name": "fedgwc", "bta": 1}}, "algorithm has no setting 'bta'.*did you mean beta"),
@@ -41,6 +47,25 @@ WRONG = [
 def test_a_wrong_recipe_is_refused_with_a_reason(tables: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         experiment({**BASE, **tables})
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (FedGWC, "beta"),
+        (FedGWC, "eps"),
+        (Aggregator, "lr"),
+        (LocalTraining, "lr"),
+        (LocalTraining, "weight_decay"),
+        (LocalTraining, "prox"),
+        (Evaluate, "checkpoint_seconds"),
+    ],
+    ids=lambda x: getattr(x, "__name__", x),
+)
+def test_settings_are_finite(kind: Any, name: str, value: float) -> None:
+    with pytest.raises(InputError, match="finite"):
+        kind(**{name: value})
 
 
 WRONG_DATA = [

@@ -51,8 +51,8 @@ class Aggregator:
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:
             raise InputError(f"aggregator momentum must be in [0, 1), got {self.momentum}; 0 turns it off")
-        if self.lr <= 0:
-            raise InputError(f"aggregator lr must be positive, got {self.lr}; 1 takes the clients' mean as it is")
+        if not 0 < self.lr < math.inf:
+            raise InputError(f"aggregator lr must be positive and finite, got {self.lr}; 1 takes the clients' mean as it is")
         if not 0 <= self.trim < 0.5:
             raise InputError(f"aggregator trim must be in [0, 0.5), got {self.trim}; it is the share left out at each end")
         if not 0 <= self.clip < math.inf:

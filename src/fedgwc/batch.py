@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -14,7 +13,7 @@ from typing import Any
 
 from fedgwc.engines.settings import cores, device_of
 from fedgwc.errors import InputError
-from fedgwc.experiment import Experiment
+from fedgwc.experiment import Experiment, differing
 from fedgwc.progress import watcher
 from fedgwc.record import RunFolder
 from fedgwc.runner import Result, run
@@ -50,9 +49,9 @@ def is_finished(path: Path, job: Experiment) -> bool:
     """Whether the very same run is there, whole. One with other settings is not, and `run` will say so."""
     if not (path / "per_client.npz").is_file():  # the last file that a run writes
         return False
-    saved = RunFolder(path).config()["experiment"]
-    asked = json.loads(json.dumps(job.to_json()))
-    return all(saved.get(k) == v for k, v in asked.items() if k not in ("engine", "evaluate"))
+    saved, asked = RunFolder(path).config()["experiment"], job.to_json()
+    ends = [(tables.get("rounds"), tables.get("evaluate", {}).get("client_updates")) for tables in (saved, asked)]
+    return not differing(saved, asked) and ends[0] == ends[1]
 
 
 def _in_processes(runs: list[Job], folder: Path, jobs: int) -> Iterator[Done]:

@@ -66,12 +66,7 @@ def compare(
     """Run several algorithms on the same federations and put them in one table."""
     from fedgwc.commands.compare import compare_command
 
-    names = algorithms.split(",")
-    if algorithms == "all":
-        from fedgwc.algorithms import ALGORITHMS
-
-        names = list(ALGORITHMS)
-    compare_command(recipe, names, seeds, sets or [], out, scale, sweep or [], jobs, equal)
+    compare_command(recipe, _names(algorithms), seeds, sets or [], out, scale, sweep or [], jobs, equal)
 
 
 @app.command()
@@ -98,7 +93,12 @@ def reproduce(
     """Run a table or figure of the paper and compare: its values, ours, and a verdict."""
     from fedgwc.commands.reproduce import reproduce_command
 
-    reproduce_command(names or [], scale, seeds, out, sets or [], presets.split(","), jobs)
+    reproduce_command(names or [], scale, seeds, out, sets or [], _names(presets), jobs)
+
+
+def _names(text: str) -> list[str]:
+    """Of a comma-separated list, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
 results_app = typer.Typer(no_args_is_help=True, help="Results worth keeping: small files, and the page made of them.")
@@ -291,14 +291,14 @@ def main(argv: list[str] | None = None) -> Any:
     """Run the command. A user's mistake ends in one sentence on stderr and exit code 2, never in a traceback."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Plain())
-    logging.getLogger("fedgwc").addHandler(handler)
+    log = logging.getLogger("fedgwc")
+    log.addHandler(handler)
     try:
         return app(args=argv, prog_name="fedgwc")
     except InputError as error:
         print(f"fedgwc: {error}", file=sys.stderr)
     except OSError as error:
         print(f"fedgwc: {error.filename or ''}: {error.strerror or error}".replace(": : ", ": "), file=sys.stderr)
-    except KeyboardInterrupt:
-        print("fedgwc: stopped", file=sys.stderr)
-        sys.exit(130)
+    finally:
+        log.removeHandler(handler)  # a program may call this more than once
     sys.exit(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import tomllib
@@ -23,7 +24,19 @@ from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.local import FlatModel, LocalTraining
 from fedgwc.models import MODELS
-from fedgwc.settings import call, check_keys, convert, drop_path, lookup, override, parse_assignment, plain, set_path
+from fedgwc.settings import (
+    Assignment,
+    call,
+    check_keys,
+    convert,
+    drop_path,
+    folder_name,
+    lookup,
+    override,
+    parse_assignment,
+    plain,
+    set_path,
+)
 
 DEFAULT_RECIPE = "digits"
 _PYTORCHS_GENERATOR = threading.Lock()  # layers initialise themselves from the process's one generator, and runs may be threads
@@ -43,8 +56,13 @@ class Evaluate:
             raise InputError(f"evaluate.every must be at least 1 round, got {self.every}")
         if self.client_updates is not None and self.client_updates < 1:
             raise InputError(f"evaluate.client_updates must be at least 1, got {self.client_updates}")
-        if self.checkpoint_seconds < 0:
-            raise InputError(f"evaluate.checkpoint_seconds must be >= 0, got {self.checkpoint_seconds}")
+        if not 0 <= self.checkpoint_seconds < math.inf:
+            raise InputError(f"evaluate.checkpoint_seconds must be >= 0 and finite, got {self.checkpoint_seconds}")
+
+    @property
+    def budget(self) -> float:
+        """Client updates after which a run stops."""
+        return math.inf if self.client_updates is None else self.client_updates
 
 
 @dataclass(frozen=True)
@@ -105,13 +123,19 @@ class Experiment:
             "about": self.about,
             "rounds": self.rounds,
             "seed": self.seed,
-            "data": self.tables["data"],
-            "model": self.tables["model"],
+            "data": plain(self.tables["data"]),
+            "model": plain(self.tables["model"]),
             "local": plain(self.local),
             "algorithm": {"name": self.algorithm_name, **plain(self.algorithm)},
             "engine": plain(self.engine),
             "evaluate": plain(self.evaluate),
         }
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Where two runs (their `to_json`) take another course. Of no account for that: how far they go, what they are called, what
+    computes them and when they are measured."""
+    return [name for name in ("seed", "data", "model", "local", "algorithm") if one.get(name) != other.get(name)]
 
 
 def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experiment:
@@ -135,7 +159,7 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
         override(EngineSettings(), t["engine"], "engine"),
         override(Evaluate(), t["evaluate"], "evaluate"),
         t,
-        str(tables.get("recipe", recipe)),
+        folder_name(str(tables.get("recipe", recipe)), "the recipe"),
         str(tables.get("about", "")),
     )
 
@@ -163,7 +187,7 @@ def recipes() -> dict[str, Path]:
     return {p.name.removesuffix(".toml"): Path(str(p)) for p in folder.iterdir() if p.name.endswith(".toml")}
 
 
-def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[str] = ()) -> dict[str, Any]:
+def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[Assignment] = ()) -> dict[str, Any]:
     """The tables of a shipped recipe (by name) or a TOML file (by path), with `a.b=c` assignments applied."""
     name = str(recipe or DEFAULT_RECIPE)
     known = recipes()
@@ -178,10 +202,10 @@ def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[str
     return assigned(tables, sets)
 
 
-def assigned(tables: dict[str, Any], sets: Iterable[str]) -> dict[str, Any]:
+def assigned(tables: dict[str, Any], sets: Iterable[Assignment]) -> dict[str, Any]:
     """`tables` with `a.b=c` assignments applied, the last one winning."""
-    for text in sets:
-        path, value = parse_assignment(text)
+    for given in sets:
+        path, value = parse_assignment(given)
         if path[0] == "algorithm":  # meant for whichever is chosen, so what the recipe says for single ones gives way
             for name in ALGORITHMS:
                 tables = drop_path(tables, (name, *path[1:]))
@@ -189,7 +213,7 @@ def assigned(tables: dict[str, Any], sets: Iterable[str]) -> dict[str, Any]:
     return tables
 
 
-def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[str] = ()) -> Experiment:
+def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[Assignment] = ()) -> Experiment:
     """An experiment from a recipe's name, a TOML file or a dict of tables."""
     if isinstance(recipe, Mapping):
         return experiment(assigned(dict(recipe), sets))

@@ -7,6 +7,7 @@ it, written for one client, so that an engine may call it client by client or st
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -45,11 +46,11 @@ class LocalTraining:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"local {name} must be at least 1, got {value}")
-        if not 0 < self.lr < float("inf"):
+        if not 0 < self.lr < math.inf:
             raise InputError(f"local lr must be positive and finite, got {self.lr}")
-        if self.weight_decay < 0 or self.prox < 0 or not 0 <= self.momentum < 1:
+        if not (0 <= self.weight_decay < math.inf and 0 <= self.prox < math.inf and 0 <= self.momentum < 1):
             raise InputError(
-                "local weight_decay and prox must be >= 0 and momentum in [0, 1), "
+                "local weight_decay and prox must be >= 0 and finite and momentum in [0, 1), "
                 f"got {self.weight_decay}, {self.prox} and {self.momentum}"
             )
 

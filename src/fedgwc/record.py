@@ -55,11 +55,15 @@ class Stamped(Generic[State]):
 
 def new_folder(recipe: str, algorithm: str, root: Path = Path("runs")) -> Path:
     """`runs/<recipe>-<algorithm>-<n>`, made here and now so that two runs never share it."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise InputError(f"{root} is a file or a link to nowhere, not a folder for runs; move it away or choose --out") from None
     n = 1
     while True:
         path = root / f"{recipe}-{algorithm}-{n}"
         try:
-            path.mkdir(parents=True)
+            path.mkdir()
         except FileExistsError:
             n += 1
         else:
@@ -132,6 +136,7 @@ class RunFolder:
     # Metrics and trace
 
     def log(self, row: Mapping[str, Any], name: str = METRICS) -> None:
+        """One more line. Scores may be infinite by definition; they stand there as Python's json writes and reads them."""
         with (self.path / name).open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 

@@ -24,6 +24,15 @@ from fedgwc.data.npz import read_npz
 from fedgwc.errors import InputError
 from fedgwc.record import RunFolder
 
+MOST_CLIENTS = 10**7
+# What may be known of each client: axes, kinds of numbers, and what they are.
+CLIENTS = {
+    "truth": (1, "iu", "the number of one group"),
+    "sizes": (1, "iuf", "one number of samples"),
+    "counts": (2, "iuf", "a row of class counts"),
+    "freq": (2, "iuf", "a row of class frequencies"),
+}
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -55,18 +64,20 @@ def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
     ids, losses = arrays["ids"], arrays["L"]
     if ids.ndim != 2 or losses.ndim != 3 or losses.shape[:2] != ids.shape or not ids.size:
         raise InputError(f"{where}: ids must be [T, n] and L [T, n, S], got {ids.shape} and {losses.shape}")
-    if ids.dtype.kind not in "iu" or losses.dtype.kind != "f" or ids.max() > 10**7:
+    if ids.dtype.kind not in "iu" or losses.dtype.kind != "f":
         raise InputError(f"{where}: ids must be client numbers and L floating point, got {ids.dtype} and {losses.dtype}")
+    if ids.max() > MOST_CLIENTS:
+        raise InputError(f"{where}: ids must be client numbers up to {MOST_CLIENTS:,}, got {ids.max()}; number clients from 0")
     if ids.max() < 0:
         raise InputError(f"{where} names no client: every entry of ids is negative, which marks places that nobody took")
-    truth, counts = arrays.get("truth"), arrays.get("counts", arrays.get("freq"))
-    n_clients = max([int(ids.max()) + 1] + [len(a) for a in (truth, counts) if a is not None])
-    if truth is not None and (len(truth) != n_clients or len(np.unique(truth)) < 2):
+    given = {name: arrays[name] for name in CLIENTS if name in arrays}
+    n_clients = max([int(ids.max()) + 1] + [len(a) for a in given.values() if a.ndim])
+    for name, values in given.items():
+        _check_clients(name, values, n_clients, where)
+    truth, sizes, counts = given.get("truth"), given.get("sizes"), given.get("counts", given.get("freq"))
+    if truth is not None and len(np.unique(truth)) < 2:
         truth = None  # constant: unknown
-    sizes = arrays.get("sizes")
-    if sizes is not None and sizes.shape != (n_clients,):
-        raise InputError(f"{where}: sizes must be one number of samples per client, [{n_clients}], got {sizes.shape}")
-    counts = None if counts is None or counts.ndim != 2 else counts.astype(np.float64)
+    counts = None if counts is None else counts.astype(np.float64)
     rewards = arrays.get("rewards")
     if rewards is not None and (rewards.shape != ids.shape or rewards.dtype.kind != "f"):
         raise InputError(f"{where}: rewards must be [T, n] floating point, got {rewards.shape} of {rewards.dtype}")
@@ -80,6 +91,15 @@ def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
     if losses.dtype == np.float16:  # kept small, but computed with more digits: what seems equal there was not
         losses = losses.astype(np.float32)
     return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, sizes, rewards, readings)
+
+
+def _check_clients(name: str, values: NDArray[Any], n_clients: int, where: str) -> None:
+    ndim, kinds, what = CLIENTS[name]
+    if values.ndim != ndim or len(values) != n_clients or values.dtype.kind not in kinds:
+        shape = f"[{n_clients}]" if ndim == 1 else f"[{n_clients}, C]"
+        raise InputError(f"{where}: {name} must be {what} per client, {shape}, got {values.shape} of {values.dtype}")
+    if name != "truth" and not (np.isfinite(values) & (values >= 0)).all():
+        raise InputError(f"{where}: {name} must be finite and >= 0, got {values.min()} to {values.max()}")
 
 
 class Recorded:

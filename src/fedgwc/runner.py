@@ -24,9 +24,10 @@ from fedgwc.core import Algorithm, Clustering, Engine, Ids, Rng, State
 from fedgwc.data import Federation
 from fedgwc.engines.meter import Costs, Meter
 from fedgwc.engines.pool import Member
+from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
-from fedgwc.experiment import Experiment, experiment, load
+from fedgwc.experiment import Experiment, differing, experiment, load
 from fedgwc.interrupt import PoliteInterrupt
 from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
 from fedgwc.metrics.evaluation import evaluate_clustering
@@ -130,13 +131,24 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
     if recipe is None:
         return saved
     asked = recipe if isinstance(recipe, Experiment) else load(recipe)
-    known, wanted = saved.to_json(), asked.to_json()
-    differing = [k for k in wanted if k not in ("rounds", "engine", "recipe") and wanted[k] != known[k]]
-    if differing:
+    other = differing(saved.to_json(), asked.to_json())
+    engine = _engine(saved.engine, asked.engine)
+    if engine.dtype != saved.engine.dtype:
+        other.append("engine.dtype")
+    if asked.evaluate.budget < saved.evaluate.budget:  # it may have trained more clients already
+        other.append("evaluate.client_updates")
+    if other:
         raise InputError(
-            f"{folder.path} holds a run with other {', '.join(differing)}; resume it without a recipe, or choose another --out"
+            f"{folder.path} holds a run with other {', '.join(other)}; resume it without a recipe, or choose another --out"
         )
-    return replace(saved, rounds=max(asked.rounds, saved.rounds), evaluate=replace(saved.evaluate, every=saved.evaluate_every))
+    evaluate = replace(asked.evaluate, every=asked.evaluate.every or saved.evaluate_every)
+    return replace(saved, rounds=max(asked.rounds, saved.rounds), evaluate=evaluate, engine=engine)
+
+
+def _engine(saved: EngineSettings, asked: EngineSettings) -> EngineSettings:
+    """As it was chosen at the start, except for what is asked for by name: another machine may need another device."""
+    usual = vars(EngineSettings())
+    return replace(saved, **{name: value for name, value in vars(asked).items() if value != usual[name]})
 
 
 def _config(job: Experiment, engine: Simulator | Member, federation: Federation) -> dict[str, Any]:
@@ -248,18 +260,17 @@ class _Run:
             over = self._is_over(done)
             if number % job.evaluate_every == 0 or over:
                 self._evaluate(number, state)
-            if time.monotonic() - saved >= job.evaluate.checkpoint_seconds or interrupt.asked:
-                self._checkpoint(number, state)
-                saved = time.monotonic()
             if over or interrupt.asked:
                 break
+            if time.monotonic() - saved >= job.evaluate.checkpoint_seconds:
+                self._checkpoint(number, state)
+                saved = time.monotonic()
             turn, self.meter.seconds = time.monotonic(), 0.0
         self._checkpoint(done, state)
         return state, done
 
     def _is_over(self, done: int) -> bool:
-        budget = self.job.evaluate.client_updates
-        return done >= self.job.rounds or (budget is not None and self.meter.costs.client_updates >= budget)
+        return done >= self.job.rounds or self.meter.costs.client_updates >= self.job.evaluate.budget
 
     def _observe(self, number: int, state: Any) -> None:
         algorithm, names = self.job.algorithm, self._names

@@ -10,7 +10,7 @@ from typing import Any
 from fedgwc.data import made
 from fedgwc.data.build import Group
 from fedgwc.experiment import Experiment, assigned, experiment, read_recipe
-from fedgwc.settings import convert, lookup
+from fedgwc.settings import Assignment, convert, lookup
 
 # Of a smoke run. Clients have fewer images than a batch, so a step uses all of them.
 ROUNDS, STEPS, BATCH, SIDE = 3, 2, 16, 64
@@ -20,7 +20,7 @@ Tables = dict[str, Any]
 
 
 def scaled_experiment(
-    recipe: str | os.PathLike[str] | None = None, sets: Iterable[str] = (), scale: str = "full", root: Path | None = None
+    recipe: str | os.PathLike[str] | None = None, sets: Iterable[Assignment] = (), scale: str = "full", root: Path | None = None
 ) -> Experiment:
     """A recipe at a scale; `sets` win over what the scale says.
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from fedgwc.errors import InputError
 
 T = TypeVar("T")
+Assignment = str | tuple[tuple[str, ...], Any]  # `a.b=c`, or the path and the value
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
@@ -84,6 +85,13 @@ def lookup(table: Mapping[str, T], name: Any, what: str) -> T:
     return table[name]
 
 
+def folder_name(name: str, what: str) -> str:
+    """`name`, if it can name a folder where we want it and nowhere else."""
+    if name in ("", ".", "..") or any(c in name for c in "/\\\0"):
+        raise InputError(f"{what} {name!r} cannot be the name of a folder; choose one without / and \\")
+    return name
+
+
 def check_keys(settings: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     known = list(known)
     for key in settings:
@@ -97,8 +105,10 @@ def _closest(name: Any, known: Iterable[Any]) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def parse_assignment(text: str) -> tuple[tuple[str, ...], Any]:
-    """`a.b=c` as (("a", "b"), c), where c is read as TOML and otherwise taken as text."""
+def parse_assignment(text: Assignment) -> tuple[tuple[str, ...], Any]:
+    """`a.b=c` as (("a", "b"), c), where c is read as TOML and otherwise taken as text; a pair is one already."""
+    if not isinstance(text, str):
+        return text
     key, equals, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("."))
     if not equals or not all(path):

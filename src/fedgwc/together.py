@@ -23,12 +23,14 @@ def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Progress 
     They must share model, local training and kind of data; seeds and algorithms are free. Each folder ends as `run` would
     have left it, up to rounding, and one that already holds a run is resumed.
     """
+    if not jobs:
+        return []
     runs = [prepared(job, path, RunFolder(path).has_run()) for job, path in jobs]
-    first = runs[0].job
-    for other in (r.job for r in runs):
-        if (other.tables["model"], other.local, other.engine) != (first.tables["model"], first.local, first.engine):
-            raise InputError("runs can only run together with the same model, local training and engine; run these one by one")
-    pool = Pool([r.federation for r in runs], first.simulator)
+    # What was asked for: a run that has begun says what its engine chose, a new one does not know yet.
+    kinds = [(job.to_json()["model"], job.local, job.engine, r.job.engine.dtype) for (job, _), r in zip(jobs, runs, strict=True)]
+    if any(kind != kinds[0] for kind in kinds):
+        raise InputError("runs can only run together with the same model, local training and engine; run these one by one")
+    pool = Pool([r.federation for r in runs], runs[0].job.simulator)
     watchers = [progress or Silent(), *[MessagesOnly(progress) if progress else Silent() for _ in runs[1:]]]
     results: list[Result | BaseException] = [KeyboardInterrupt()] * len(runs)
 

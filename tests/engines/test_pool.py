@@ -80,6 +80,18 @@ def test_interrupted_together_resumed_together(small, tmp_path) -> None:
         assert [m["accuracy"] for m in a.metrics][-1] == [m["accuracy"] for m in b.metrics][-1]
 
 
+@pytest.mark.parametrize("begun", [0, 1])
+def test_one_that_has_begun_goes_on_beside_a_new_one(small, tmp_path, begun) -> None:
+    """Its config.json says which engine was chosen; the new one leaves that open."""
+    jobs = [(small(seed=s, rounds=4), tmp_path / str(s)) for s in range(2)]
+    run_together([(small(seed=begun, rounds=2), tmp_path / str(begun))])
+    assert [r.last["round"] for r in run_together(jobs)] == [4, 4]
+
+
+def test_nothing_to_run_together() -> None:
+    assert run_together([]) == []
+
+
 def test_models_built_in_threads_are_those_of_their_seeds(small) -> None:
     jobs = [small(seed=s, model={"hidden": [400, 400]}) for s in range(8)]
     federation = jobs[0].federation()

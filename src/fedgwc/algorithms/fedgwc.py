@@ -96,8 +96,9 @@ class FedGWC:
 
     def __post_init__(self) -> None:
         check_rate(self.rate)
-        if not (self.beta > 0 and self.eps > 0 and 0 < self.alpha <= 1):
-            raise InputError(f"beta and eps must be positive and alpha in (0, 1], got {self.beta}, {self.eps} and {self.alpha}")
+        if not (0 < self.beta < math.inf and 0 < self.eps < math.inf and 0 < self.alpha <= 1):
+            got = f"{self.beta}, {self.eps} and {self.alpha}"
+            raise InputError(f"beta and eps must be positive and finite and alpha in (0, 1], got {got}")
         if self.when == "windows" and (self.step != "1/n" or self.start != "zero" or self.after_split != "reset"):
             raise InputError(
                 f"when=windows compares plain means over windows: it needs step 1/n, start zero and after_split reset, "

@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedgwc.algorithms import ALGORITHMS
 from fedgwc.batch import INTERRUPTED, do_all
 from fedgwc.commands.tables import Table, comparison_table, markdown, show
 from fedgwc.core import cohort_size
+from fedgwc.engines.settings import device_of
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
 from fedgwc.record import new_folder
 from fedgwc.scale import scaled_experiment
-from fedgwc.settings import parse_axis
+from fedgwc.settings import Assignment, lookup, parse_axis
 
+ALL = "all"
 Setting = tuple[tuple[str, Any], ...]
 
 
@@ -51,9 +54,18 @@ def compare_command(
         raise InputError(f"--seeds must be at least 1, got {n_seeds}")
     if equal not in ("rounds", "updates"):
         raise InputError(f"--equal must be rounds or updates, got {equal!r}")
+    if algorithms == [ALL]:
+        algorithms = list(ALGORITHMS)
+    for name in algorithms:
+        lookup(ALGORITHMS, name, "algorithm")
     runs = _plan(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
+    device_of(runs[0].job.engine)  # before there is a folder
     folder = out or new_folder(runs[0].job.recipe, "compare")
-    last = _do_all(runs, folder, jobs)
+    try:
+        last = _do_all(runs, folder, jobs)
+    except KeyboardInterrupt:
+        print(f"\nInterrupted and saved. The same command with --out {folder} goes on from here.", file=sys.stderr)
+        sys.exit(130)
     every, best = _tables(runs, last)
     for name, table in (("comparison", best), ("everything-tried", every)):
         (folder / f"{name}.md").write_text(markdown(table), encoding="utf-8")
@@ -75,8 +87,8 @@ def _plan(
     runs = []
     for name, seed in itertools.product(algorithms, range(n_seeds)):
         for setting in _settings(name, axes):
-            chosen = [f"{key}={value}" for key, value in setting]
-            build = [*sets, f"algorithm.name={name}", f"seed={seed}", *chosen]
+            chosen = [(tuple(key.split(".")), value) for key, value in setting]
+            build: list[Assignment] = [*sets, f"algorithm.name={name}", f"seed={seed}", *chosen]
             runs.append(Run(name, setting, seed, scaled_experiment(recipe, build + _budget(recipe, build, scale, equal), scale)))
     return runs
 
@@ -89,7 +101,7 @@ def _settings(algorithm: str, axes: list[tuple[str, list[Any]]]) -> Iterator[Set
         yield tuple(zip([k for k, _ in mine], values, strict=True))
 
 
-def _budget(recipe: str | None, sets: list[str], scale: str, equal: str) -> list[str]:
+def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) -> list[Assignment]:
     """With --equal updates, everybody stops after as many client updates as one cohort a round makes."""
     if equal == "rounds":
         return []
@@ -103,8 +115,7 @@ def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any
     last: dict[str, dict[str, Any]] = {}
     for done in do_all([(r.name, r.job) for r in runs], folder, jobs):
         if done.problem == INTERRUPTED:
-            print(f"\nInterrupted and saved. The same command with --out {folder} goes on from here.", file=sys.stderr)
-            sys.exit(130)
+            raise KeyboardInterrupt  # the run itself has saved and stopped
         if done.problem:
             raise InputError(done.problem)
         last[done.name] = row = done.last

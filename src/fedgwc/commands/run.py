@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
+from typing import Any
 
 from fedgwc.commands.tables import comparison_table, show
 from fedgwc.commands.why import why_of
-from fedgwc.experiment import DEFAULT_RECIPE, Experiment
+from fedgwc.experiment import DEFAULT_RECIPE, Experiment, assigned
 from fedgwc.progress import watcher
 from fedgwc.record import RunFolder, new_folder
 from fedgwc.runner import Result, run
@@ -16,6 +17,7 @@ from fedgwc.scale import scaled_experiment
 from fedgwc.track import TensorBoard, check_tracker
 
 DEFAULT_JOB = ("fedavg", "fedgwc")
+Job = Experiment | dict[str, Any] | None  # None: the one in the folder
 
 
 def run_command(
@@ -24,8 +26,7 @@ def run_command(
     if track is not None:
         check_tracker(track)
     if resume:
-        job = scaled_experiment(recipe, sets, scale) if recipe or sets else None
-        results = {"resumed": _one(job, out, track, resume=True)}
+        results = {"resumed": _one(_asked(recipe, sets, out, scale), out, track, resume=True)}
     elif recipe is None and not any(s.split("=")[0].strip() == "algorithm.name" for s in sets):
         jobs = {name: scaled_experiment(DEFAULT_RECIPE, [*sets, f"algorithm.name={name}"], scale) for name in DEFAULT_JOB}
         print(f"{jobs['fedavg'].about}: one model for all (fedavg) against one per group (fedgwc)\n", file=sys.stderr)
@@ -41,16 +42,23 @@ def run_command(
     print("\nWritten: " + ", ".join(str(r.folder) for r in results.values()))
 
 
-def _one(job: Experiment | None, out: Path | None, track: str | None, resume: bool = False) -> Result:
+def _asked(recipe: str | None, sets: list[str], out: Path | None, scale: str) -> Job:
+    """What to go on with; without a recipe, `sets` change what the folder itself says."""
+    if recipe is None and sets and out is not None:
+        return assigned(RunFolder(out).config()["experiment"], sets)
+    return scaled_experiment(recipe, sets, scale) if recipe else None
+
+
+def _one(job: Job, out: Path | None, track: str | None, resume: bool = False) -> Result:
     if track is None:
         return _finish(run(job, out, resume=resume, progress=watcher()))
     return _finish(_tracked(job, out, resume))
 
 
-def _tracked(job: Experiment | None, out: Path | None, resume: bool) -> Result:
+def _tracked(job: Job, out: Path | None, resume: bool) -> Result:
     if job is None and out is None:
         return run(job, out, resume=resume)  # which says what is missing
-    folder = out if out is not None or job is None else new_folder(job.recipe, job.algorithm_name)
+    folder = new_folder(job.recipe, job.algorithm_name) if out is None and isinstance(job, Experiment) else out
     tracker = TensorBoard(Path(folder or ""), watcher())
     try:
         result = run(job, folder, resume=resume, progress=tracker)

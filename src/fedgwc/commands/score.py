@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedgwc.commands.tables import Table, show
-from fedgwc.core import Floats, Ids
+from fedgwc.core import Floats
 from fedgwc.errors import InputError
 from fedgwc.metrics.evaluation import clustering_scores
 
@@ -78,9 +78,3 @@ def _table(path: Path) -> tuple[list[str], list[list[str]]]:
     if len(set(clients)) < len(clients):
         raise InputError(f"{path} names a client twice")
     return lines[0], lines[1:]
-
-
-def labels_from_csv(path: Path) -> Ids:
-    """Cluster numbers in file order."""
-    labels, _ = read_labels(path)
-    return np.array([int(v) for v in labels.values()], np.int64)

@@ -34,8 +34,6 @@ class EngineSettings:
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cpu", "cuda"):
             raise InputError(f"engine.device must be auto, cpu or cuda, got {self.device!r}")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise InputError("engine.device is cuda, but PyTorch sees no CUDA device here; use auto or cpu")
         if min(self.chunk, self.threads, self.workers) < 0:
             raise InputError(
                 f"engine.chunk, threads and workers must be >= 0 (0 is automatic), "
@@ -44,7 +42,10 @@ class EngineSettings:
 
 
 def device_of(settings: EngineSettings) -> torch.device:
+    """Asked by whoever trains; the settings of a run on a GPU can be read anywhere."""
     name = settings.device
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("engine.device is cuda, but PyTorch sees no CUDA device here; use another: --set engine.device=cpu")
     return torch.device("cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu"))
 
 

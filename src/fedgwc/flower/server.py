@@ -18,7 +18,7 @@ from fedgwc.data.federation import Federation, Rows
 from fedgwc.engines.flower import FlowerEngine
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
-from fedgwc.experiment import Experiment, load
+from fedgwc.experiment import Experiment, differing, load
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.client import Recipe
 from fedgwc.flower.journal import Journal, told
@@ -102,10 +102,9 @@ def _config(job: Experiment, like: Identity, options: Options) -> dict[str, Any]
 def _resumed(folder: RunFolder, job: Experiment) -> Identity:
     """What the clients' data looked like, if the folder holds a run of this very recipe."""
     config = folder.config()
-    before, now = config["experiment"], job.to_json()
-    differing = [k for k in now if k not in ("rounds", "engine", "evaluate", "recipe", "about") and now[k] != before.get(k)]
-    if differing or "flower" not in config:
-        what = f"other {', '.join(differing)}" if differing else "no real nodes"
+    other = differing(config["experiment"], job.to_json())
+    if other or "flower" not in config:
+        what = f"other {', '.join(other)}" if other else "no real nodes"
         raise InputError(f"{folder.path} holds a run with {what}; choose another out")
     f = config["federation"]
     return Identity((), tuple(f["shape"]), int(f["n_classes"]), tuple(f["mean"]), tuple(f["std"]))

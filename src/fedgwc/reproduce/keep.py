@@ -15,6 +15,7 @@ from fedgwc.errors import InputError
 from fedgwc.record import VERDICTS, RunFolder
 from fedgwc.reproduce.outcome import PROVENANCE, Outcome, read
 from fedgwc.reproduce.provenance import UNKNOWN
+from fedgwc.settings import folder_name
 
 ROWS = 100  # evaluations kept
 LIMIT = 200_000  # bytes of a kept run; P matrices and verdicts are left out where they would not fit
@@ -32,7 +33,7 @@ def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
     if outcome.made:
         raise InputError(f"{run} was made on made data (--scale smoke), which are no result; keep a run on real data")
     config = without_paths(outcome.config)
-    folder = _place(into / outcome.recipe / run.resolve().name, config)
+    folder = _place(into / folder_name(outcome.recipe, "the recipe") / run.resolve().name, config)
     (folder / "splits").mkdir(parents=True)
     _write_json(folder / "config.json", config, indent=2)
     rows = thinned(RunFolder(run).metrics())
