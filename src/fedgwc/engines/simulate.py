@@ -20,6 +20,7 @@ from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
 from fedgwc.engines.train import Bounds, OneByOne, Stacked
 from fedgwc.engines.transfer import Reading
+from fedgwc.errors import InputError
 from fedgwc.local import FlatModel, LocalTraining
 
 __all__ = ["EngineSettings", "Simulator"]
@@ -134,7 +135,7 @@ class Simulator:
             try:
                 return self._stacked(ids, keys, models, which, bounds)
             except (RuntimeError, NotImplementedError, ValueError) as error:
-                if isinstance(error, torch.cuda.OutOfMemoryError):
+                if isinstance(error, torch.cuda.OutOfMemoryError | InputError):
                     raise
                 log.warning("this model cannot be stacked, so clients run one by one (%s)", str(error).splitlines()[0])
                 self.how = "one-by-one"

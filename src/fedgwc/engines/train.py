@@ -19,6 +19,7 @@ from fedgwc.engines.stack import StackedStep
 from fedgwc.engines.stacked_layers import fused
 from fedgwc.engines.transfer import Reading
 from fedgwc.engines.workers import Job, Workers
+from fedgwc.errors import InputError
 from fedgwc.local import FlatModel, LocalTraining, gradient_of, lone_grad, sgd_step
 
 log = logging.getLogger("fedgwc")
@@ -158,6 +159,8 @@ class OneByOne:
             try:
                 run = (self._lone_step, self.local, self.model.n_params, self.samples)
                 theta, losses = run_steps(*run, ids, keys, start[None], bounds)
+            except InputError:  # samples that cannot be read, which no other client makes up for
+                raise
             except ValueError as error:  # BatchNorm refuses to learn from a single value
                 log.warning("client %d, with %d samples per batch, cannot train this model: %s", client, width, error)
                 return torch.full_like(start, torch.nan), start.new_full((steps,), torch.nan)
