@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from fedgwc.flower import Options
 from fedgwc.flower.post import Letter, Post
+from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.record import RunFolder
 
@@ -120,6 +122,45 @@ def test_two_nodes_cannot_serve_one_client_but_may_take_over(blob_job, world, ca
     here.attendance.update()
     assert here.roster.node["5"] == 201
     assert len(train(here)) == 12
+
+
+def test_a_node_that_serves_others_now_leaves_the_claimed_to_who_claims_them(blob_job, world) -> None:
+    here = world(blob_job(steps=1))
+    here.grid.add(201, here.grid.nodes[101][0], clients="4-7")
+    here.attendance.update()
+    here.grid.nodes[101][1].node_config["clients"] = "4-5"  # restarted under its old id, with another configuration
+    here.roster.doubtful.add(101)
+    here.attendance.update()
+    assert [here.roster.node[str(k)] for k in range(4, 8)] == [101, 101, 201, 201]
+    assert set(here.attendance.contested) == {"4", "5"}
+    assert len(train(here)) == 12
+
+
+def test_who_no_longer_claims_a_client_does_not_get_it(blob_job, world) -> None:
+    here = world(blob_job(steps=1))
+    here.grid.add(201, here.grid.nodes[101][0], clients="4-7")
+    here.attendance.update()
+    here.grid.nodes[201][1].node_config["clients"] = "7"
+    here.roster.doubtful.add(201)
+    here.attendance.update()
+    del here.grid.nodes[101]
+    here.attendance.update()
+    assert here.roster.node["7"] == 201
+    assert set(train(here).clients) == {0, 1, 2, 3, 7, 8, 9, 10, 11}
+
+
+def test_a_newcomer_that_its_node_no_longer_serves_is_not_asked(blob_job, world) -> None:
+    job = blob_job(steps=1)
+    here = world(job)
+    here.attendance.newcomers["11"] = here.roster.node[here.roster.names.pop()]  # it has not got a number yet
+    here.grid.nodes[102][1].node_config["clients"] = "8-10"
+    here.roster.doubtful.add(102)
+    rounds = Rounds(job.algorithm, here.engine, here.attendance, 1)
+    state = job.algorithm.init(vector(job), 11)
+    state = replace(state, clusters=(state.clusters[0],) * 2)  # a choice, so that newcomers are asked which serves them better
+    here.attendance.update()
+    assert rounds.welcome(state, 1) is state
+    assert len(here.roster) == 11
 
 
 class Broken(LocalGrid):
