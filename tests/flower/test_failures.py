@@ -9,11 +9,18 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Error, Message, RecordDict
+from torch import nn
 
+from fedgwc.data import Federation, Rows
+from fedgwc.engines.simulate import Simulator
 from fedgwc.flower import Options
+from fedgwc.flower.client import serve as serve_clients
+from fedgwc.flower.client import trained
 from fedgwc.flower.post import Letter, Post
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
+from fedgwc.flower.wire import RecipeWire, Task
+from fedgwc.local import LocalTraining
 from fedgwc.record import RunFolder
 
 from . import blobs
@@ -69,6 +76,22 @@ def test_a_client_whose_training_explodes_is_left_out_by_its_own_node(blob_job, 
     updates = train(here, range(12), models, [0] * 11 + [1])
     assert 11 not in updates.clients
     assert not here.roster.invalid
+
+
+def test_a_client_that_cannot_train_costs_its_neighbours_nothing(caplog) -> None:
+    """BatchNorm refuses a single sample, which is all that client 1 has."""
+    torch.manual_seed(0)
+    rows = Rows.of([np.arange(4), np.arange(4, 5), np.arange(5, 9)])
+    federation = Federation(torch.randn(9, 3), torch.arange(9) % 2, rows, rows, 2)
+    engine = Simulator(federation, nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)), LocalTraining(steps=2, batch=4))
+    theta = engine.model.vector()[None]
+    tasks = [Task(k, str(k), 0) for k in range(3)]
+    (question,) = RecipeWire.of(engine.model, 2).train(tasks, theta, 5, 1)
+    reply = trained(serve_clients(engine, {"clients": "0-2"}), question.content)
+    updates = engine.train(np.arange(3), theta, np.zeros(3, np.int64), 5)
+    assert [int(name) for name in reply["models"]] == updates.clients.tolist() == [0, 2]
+    torch.testing.assert_close(torch.from_numpy(reply["models"]["2"].numpy()), updates.models[1])
+    assert "cannot train this model" in caplog.text
 
 
 def test_the_dead_are_not_waited_for_once_they_are_gone(blob_job, world, monkeypatch) -> None:

@@ -73,6 +73,11 @@ class Simulator:
         with running(self.threads, self.settings.precision, self.device):
             return self._begin(np.array(clients, np.int64), models, np.array(which, np.int64), keys)
 
+    def train_one(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
+        """start [D] -> theta [D], losses [S] of one client without company; NaN if it cannot train this model."""
+        with running(self.threads, self.settings.precision, self.device):
+            return self._one_by_one.single(client, key, start)
+
     def _begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Callable[[], Updates]:
         models = models.to(self.device, self.model.dtype)
         ids, origin = torch.from_numpy(clients), torch.from_numpy(which)

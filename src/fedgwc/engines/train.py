@@ -128,7 +128,7 @@ class OneByOne:
         self._step = sgd_step(model, local, ragged=False, own=model.device.type == "cuda", grad=lone_grad)
         # On a CPU, convolutions and pooling are faster with the channels innermost.
         self._channels_last = traits.convolutional and model.device.type == "cpu"
-        self._workers = Workers(workers, self._single, model) if workers else None
+        self._workers = Workers(workers, self.single, model) if workers else None
 
     def __call__(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Reading]:
         """ids, keys and which [n], models [M, D] -> theta [n, D], and losses and sums of theta [n, S + 1]."""
@@ -143,9 +143,9 @@ class OneByOne:
 
     def _in_turn(self, work: list[Job], models: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         for i, (client, key, model) in enumerate(work):
-            yield i, *self._single(client, key, models[model])
+            yield i, *self.single(client, key, models[model])
 
-    def _single(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
+    def single(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
         """start [D] -> theta [D], losses [S]; NaN if the model cannot learn from what the client has."""
         size = self.samples.sizes[client : client + 1].cpu()
         steps = int(self.local.step_counts(size))
