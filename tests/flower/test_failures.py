@@ -94,6 +94,14 @@ def test_a_client_that_cannot_train_costs_its_neighbours_nothing(caplog) -> None
     assert "cannot train this model" in caplog.text
 
 
+def test_nobody_trains_the_model_of_a_client_that_is_alone(blob_job, world) -> None:
+    """Client 5 is away, and its own model stands where that of label 1 would: client 1 is a stranger to it."""
+    here = world(blob_job(steps=1), min_replies=1)
+    here.roster.absent(101)
+    here.engine.begin(1, np.arange(12))
+    assert train(here, [0, 5, 9], vector(here.job).repeat(3, 1), [0, 1, 2]).clients.tolist() == [0, 9]
+
+
 def test_the_dead_are_not_waited_for_once_they_are_gone(blob_job, world, monkeypatch) -> None:
     """The deadline is long, but the SuperLink has noticed that the node left."""
     monkeypatch.setattr("fedgwc.flower.post.LOOK_AROUND", 0.01)
