@@ -110,6 +110,11 @@ def test_e_step_agrees_with_distances():
     assert e_step(points, centres).tolist() == torch.cdist(points.double(), centres.double()).argmin(1).tolist()
 
 
+def test_a_centre_that_exploded_keeps_its_clients_and_leaves_the_others_theirs():
+    centres = torch.tensor([[0.0], [1.0], [1e30]])
+    assert e_step(torch.tensor([[0.1], [0.9], [1.2], [1.1e30]]), centres).tolist() == [0, 1, 1, 2]
+
+
 def test_a_client_that_fails_is_a_missing_row():
     algorithm, points = FeSEM(rate=0.5, k=2), [0, 1, 2, 3, 7, 8, 9, 10]
 

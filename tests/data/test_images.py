@@ -95,6 +95,27 @@ def test_prefetch_works_in_the_background_and_fill_reports(folder: Path) -> None
     assert not cache.prefetch(np.arange(6))
 
 
+def test_a_fork_decodes_too(folder: Path) -> None:
+    """Threads do not survive a fork, and a worker process must not wait for those of its parent."""
+    code = (
+        "import os, signal, sys; from pathlib import Path; from fedgwc.data.images import ImageCache\n"
+        "f = Path(sys.argv[1]); c = ImageCache(f / 'images', [f'i{i}' for i in range(6)], 8, f / 'cache', 2)\n"
+        "c[[0, 1]]\n"
+        "if (child := os.fork()) == 0:\n"
+        "    signal.alarm(20); os._exit(int(c[2][0, 0, 0]))\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), int(c[3][0, 0, 0]))\n"
+    )
+    process = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["80", "120"]
+
+
+def test_what_another_process_has_decoded_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, other = cache_of(folder), cache_of(folder)
+    expected = other[torch.arange(6)]
+    monkeypatch.setattr(images, "decoded", lambda path, size: pytest.fail(f"decoded {path} again"))
+    assert torch.equal(before[torch.arange(6)], expected)
+
+
 def test_other_sizes_and_ids_do_not_meet(folder: Path) -> None:
     assert cache_of(folder)[1].shape == (3, 8, 8)
     assert cache_of(folder, 4)[1].shape == (3, 4, 4)

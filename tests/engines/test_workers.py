@@ -5,7 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
+
+from fedgwc.data import Federation, Rows
+from fedgwc.engines.simulate import EngineSettings, Simulator
+from fedgwc.errors import InputError
+from fedgwc.local import LocalTraining
 
 FAULTS = """
 import ctypes, resource, sys
@@ -43,3 +51,40 @@ def faults(which: str) -> int:
 def test_memory_that_a_step_freed_is_there_for_the_next() -> None:
     """Ten steps of 61 MiB: 156,000 pages where they are given back in between."""
     assert faults("kept") < 1_000 < faults("given back")
+
+
+class Album:
+    """Twelve samples, of which the last cannot be read."""
+
+    shape, dtype, ndim = torch.Size((12, 4)), torch.float32, 2
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        if (torch.as_tensor(rows) == 11).any():
+            raise InputError("there is no image 11.jpg; add it and run again")
+        return torch.ones(*torch.as_tensor(rows).shape, 4)
+
+    def to(self, device: torch.device) -> Album:
+        return self
+
+
+@pytest.mark.parametrize("how", ["workers", "one-by-one", "stacked"])
+def test_samples_that_cannot_be_read_end_the_run_and_no_worker_is_lost(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    rows = Rows.of(list(np.arange(12).reshape(3, 4)))
+    engine = Simulator(
+        Federation(Album(), torch.arange(12) % 2, rows, rows, 2),
+        nn.Linear(4, 2),
+        LocalTraining(steps=2, batch=4),
+        EngineSettings(device="cpu", how=how, workers=2),  # type: ignore[arg-type]
+    )
+    models = engine.model.vector()[None]
+    for cohort in ([2, 0, 1], [0, 1, 2]):
+        with pytest.raises(InputError, match=r"no image 11\.jpg"):
+            engine.train(np.array(cohort), models, np.zeros(3, np.int64), 1)
+        assert engine.train(np.array([0, 1]), models, np.zeros(2, np.int64), 1).clients.tolist() == [0, 1]
+    with pytest.raises(InputError, match=r"no image 11\.jpg"):
+        engine.evaluate(np.arange(3), models, np.zeros(3, np.int64))
+    assert engine.how == how
+    assert not caplog.records

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import ConfigRecord, Error, Message, RecordDict
+from torch import nn
 
+from fedgwc.data import Federation, Rows
+from fedgwc.engines.simulate import Simulator
 from fedgwc.flower import Options
+from fedgwc.flower.client import serve as serve_clients
+from fedgwc.flower.client import trained
 from fedgwc.flower.post import Letter, Post
+from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
+from fedgwc.flower.wire import RecipeWire, Task
+from fedgwc.local import LocalTraining
 from fedgwc.record import RunFolder
 
 from . import blobs
@@ -69,6 +78,30 @@ def test_a_client_whose_training_explodes_is_left_out_by_its_own_node(blob_job, 
     assert not here.roster.invalid
 
 
+def test_a_client_that_cannot_train_costs_its_neighbours_nothing(caplog) -> None:
+    """BatchNorm refuses a single sample, which is all that client 1 has."""
+    torch.manual_seed(0)
+    rows = Rows.of([np.arange(4), np.arange(4, 5), np.arange(5, 9)])
+    federation = Federation(torch.randn(9, 3), torch.arange(9) % 2, rows, rows, 2)
+    engine = Simulator(federation, nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)), LocalTraining(steps=2, batch=4))
+    theta = engine.model.vector()[None]
+    tasks = [Task(k, str(k), 0) for k in range(3)]
+    (question,) = RecipeWire.of(engine.model, 2).train(tasks, theta, 5, 1)
+    reply = trained(serve_clients(engine, {"clients": "0-2"}), question.content)
+    updates = engine.train(np.arange(3), theta, np.zeros(3, np.int64), 5)
+    assert [int(name) for name in reply["models"]] == updates.clients.tolist() == [0, 2]
+    torch.testing.assert_close(torch.from_numpy(reply["models"]["2"].numpy()), updates.models[1])
+    assert "cannot train this model" in caplog.text
+
+
+def test_nobody_trains_the_model_of_a_client_that_is_alone(blob_job, world) -> None:
+    """Client 5 is away, and its own model stands where that of label 1 would: client 1 is a stranger to it."""
+    here = world(blob_job(steps=1), min_replies=1)
+    here.roster.absent(101)
+    here.engine.begin(1, np.arange(12))
+    assert train(here, [0, 5, 9], vector(here.job).repeat(3, 1), [0, 1, 2]).clients.tolist() == [0, 9]
+
+
 def test_the_dead_are_not_waited_for_once_they_are_gone(blob_job, world, monkeypatch) -> None:
     """The deadline is long, but the SuperLink has noticed that the node left."""
     monkeypatch.setattr("fedgwc.flower.post.LOOK_AROUND", 0.01)
@@ -120,6 +153,45 @@ def test_two_nodes_cannot_serve_one_client_but_may_take_over(blob_job, world, ca
     here.attendance.update()
     assert here.roster.node["5"] == 201
     assert len(train(here)) == 12
+
+
+def test_a_node_that_serves_others_now_leaves_the_claimed_to_who_claims_them(blob_job, world) -> None:
+    here = world(blob_job(steps=1))
+    here.grid.add(201, here.grid.nodes[101][0], clients="4-7")
+    here.attendance.update()
+    here.grid.nodes[101][1].node_config["clients"] = "4-5"  # restarted under its old id, with another configuration
+    here.roster.doubtful.add(101)
+    here.attendance.update()
+    assert [here.roster.node[str(k)] for k in range(4, 8)] == [101, 101, 201, 201]
+    assert set(here.attendance.contested) == {"4", "5"}
+    assert len(train(here)) == 12
+
+
+def test_who_no_longer_claims_a_client_does_not_get_it(blob_job, world) -> None:
+    here = world(blob_job(steps=1))
+    here.grid.add(201, here.grid.nodes[101][0], clients="4-7")
+    here.attendance.update()
+    here.grid.nodes[201][1].node_config["clients"] = "7"
+    here.roster.doubtful.add(201)
+    here.attendance.update()
+    del here.grid.nodes[101]
+    here.attendance.update()
+    assert here.roster.node["7"] == 201
+    assert set(train(here).clients) == {0, 1, 2, 3, 7, 8, 9, 10, 11}
+
+
+def test_a_newcomer_that_its_node_no_longer_serves_is_not_asked(blob_job, world) -> None:
+    job = blob_job(steps=1)
+    here = world(job)
+    here.attendance.newcomers["11"] = here.roster.node[here.roster.names.pop()]  # it has not got a number yet
+    here.grid.nodes[102][1].node_config["clients"] = "8-10"
+    here.roster.doubtful.add(102)
+    rounds = Rounds(job.algorithm, here.engine, here.attendance, 1)
+    state = job.algorithm.init(vector(job), 11)
+    state = replace(state, clusters=(state.clusters[0],) * 2)  # a choice, so that newcomers are asked which serves them better
+    here.attendance.update()
+    assert rounds.welcome(state, 1) is state
+    assert len(here.roster) == 11
 
 
 class Broken(LocalGrid):

@@ -461,6 +461,17 @@ def test_a_round_done_again_gives_no_second_sum(blob_job, tmp_path, caplog) -> N
         assert np.isnan(seen[2]).all()
 
 
+@pytest.mark.parametrize("raw", [b"", b"three", b"\xff"])
+def test_a_note_that_cannot_be_read_is_named(raw: bytes, tmp_path) -> None:
+    (tmp_path / "summed").write_bytes(raw)
+    private = privacy_of(ALGORITHMS["fedgwc"], tmp_path / "summed")
+    with pytest.raises(InputError, match=r"summed should hold the number of the last round .* write the last"):
+        private.rewards_and_readings([], pytest.fail, 4, 1e-7)
+    (tmp_path / "summed").write_text("3\n")
+    private.rewards_and_readings([], lambda *_: [], 4, 1e-7)
+    assert (tmp_path / "summed").read_text() == "4"
+
+
 # What a node checks for itself
 
 

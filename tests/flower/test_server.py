@@ -88,6 +88,22 @@ def test_a_server_killed_in_a_round_resumes_as_if_nothing_had_been(name: str, sm
         assert {**a, "seconds": 0} == {**b, "seconds": 0}
 
 
+def test_settings_that_suit_few_clients_only_resume_too(blob_job, tmp_path) -> None:
+    for rounds in (1, 2):
+        job, grid = blob_job(rounds=rounds, steps=1, pairs_up_to=12), LocalGrid()
+        nodes_for(grid, job)
+        serve(job, grid, tmp_path / "r", Options(min_clients=12, **QUICK))
+    assert [row["round"] for row in RunFolder(tmp_path / "r").metrics()] == [1, 2]
+
+
+def test_an_algorithm_whose_checkpoints_could_not_be_read_does_not_start(tmp_path) -> None:
+    class Mine:
+        def init(self, model, n_clients): ...
+
+    with pytest.raises(InputError, match=r"Mine\.init does not tell .*-> MineState"):
+        Journal(RunFolder(tmp_path), Mine())
+
+
 def test_a_folder_of_another_recipe_is_refused(small, tmp_path) -> None:
     job = small(rounds=1)
     grid = LocalGrid()

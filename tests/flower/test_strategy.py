@@ -19,6 +19,7 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.errors import InputError
 from fedgwc.flower import FedGWCStrategy, Options
 from fedgwc.flower.states import StateWire
+from fedgwc.record import RunFolder
 
 from .grids import LocalGrid
 from .worlds import QUICK
@@ -167,6 +168,9 @@ def test_a_killed_server_goes_on_from_its_folder(tmp_path) -> None:
     result = start(again, grid, rounds=3)
     assert list(result.train_metrics_clientapp) == [2, 3]
     torch.testing.assert_close(result.arrays.to_torch_state_dict()["layer.weight"], one["layer.weight"] + 4)
+    rows = RunFolder(tmp_path / "r").metrics()
+    assert [row["client_updates"] for row in rows] == [4, 8, 12]  # what it cost before the kill counts
+    assert 0 < rows[0]["seconds"] <= rows[1]["seconds"] <= rows[2]["seconds"]
     other = FedGWCStrategy(rate=0.5, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))
     with pytest.raises(InputError, match="other settings"):
         start(other, grid)

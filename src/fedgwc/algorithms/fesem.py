@@ -106,10 +106,9 @@ class FeSEM:
 
 def e_step(points: Tensor, centres: Tensor) -> Ids:
     """[n]: the nearest of centres [k, D] to each of points [n, D]."""
-    origin = centres.mean(0)  # distances among models are small beside the models: far from 0, squares would cancel
-    x, c = points - origin, centres - origin
-    squared = (c * c).sum(1) - 2 * x @ c.T  # [n, k], less the |x|^2 that all centres share
-    return squared.argmin(1).cpu().numpy().astype(np.int64)
+    # Differences first, then squares, in double: a centre that has exploded must not drown the distances to the others.
+    distances = [torch.linalg.vector_norm(point - centres, dim=1, dtype=torch.float64) for point in points]  # n of [k]
+    return torch.stack(distances).argmin(1).cpu().numpy().astype(np.int64)
 
 
 def first_groups(points: Tensor, k: int) -> Ids | None:

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,16 @@ from fedgwc.errors import InputError
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 MOST_PIXELS = 10**8  # of one photograph
+
+
+@dataclass(frozen=True)
+class _Decoders:
+    """The threads that decode, and what they are at. A fork inherits all of it but the threads, so it makes its own."""
+
+    pool: ThreadPoolExecutor
+    pending: dict[int, Future[None]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    pid: int = field(default_factory=os.getpid)
 
 
 class ImageCache:
@@ -39,9 +50,8 @@ class ImageCache:
         self.folder, self.ids, self.size, self.device = folder, ids, size, torch.device("cpu")
         digest = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16]
         self._store = PixelStore(where / f"{digest}-{size}", len(ids), (3, size, size))
-        self._pool = ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1), "fedgwc-decode")
-        self._pending: dict[int, Future[None]] = {}
-        self._lock = threading.Lock()
+        self._workers = workers or min(8, os.cpu_count() or 1)
+        self._own = self._new_decoders()
         self._paths: dict[str, Path] = {}
 
     @property
@@ -70,11 +80,12 @@ class ImageCache:
         missing = [row for row in np.unique(self._rows(torch.as_tensor(rows).cpu())).tolist() if not self._store.has(row)]
         if missing:
             self._find()
-        with self._lock:
+        own = self._decoders()
+        with own.lock:
             for row in missing:
-                if row not in self._pending:
-                    self._pending[row] = self._pool.submit(self._decode, row)
-            return [self._pending[row] for row in missing]
+                if row not in own.pending:
+                    own.pending[row] = own.pool.submit(self._decode, row)
+            return [own.pending[row] for row in missing]
 
     def absent(self, rows: Iterable[int]) -> list[str]:
         """Ids of `rows` that are neither decoded nor in the folder."""
@@ -97,6 +108,14 @@ class ImageCache:
             raise IndexError(f"rows must be in 0..{len(self) - 1}, got {flat.min()}..{flat.max()}")
         return flat
 
+    def _new_decoders(self) -> _Decoders:
+        return _Decoders(ThreadPoolExecutor(self._workers, "fedgwc-decode"))
+
+    def _decoders(self) -> _Decoders:
+        if self._own.pid != os.getpid():
+            self._own = self._new_decoders()
+        return self._own
+
     def _decode(self, row: int) -> None:
         try:
             name = self.ids[row]
@@ -104,20 +123,21 @@ class ImageCache:
                 raise InputError(f"there is no image {name}.jpg in {self.folder} or below; add it and run again")
             self._store.write(row, decoded(self._paths[name], self.size))
         finally:
-            with self._lock:
-                self._pending.pop(row, None)
+            with self._own.lock:
+                self._own.pending.pop(row, None)
 
     def _find(self) -> None:
         """Where each image lies: flat, or sorted into sub-folders as the sources offer them."""
-        with self._lock:
+        with self._decoders().lock:
             if self._paths:
                 return
-            wanted = set(self.ids)
+            wanted, found = set(self.ids), dict[str, Path]()
             for folder, _, files in os.walk(self.folder):
                 for file in files:
                     stem, suffix = os.path.splitext(file)
                     if suffix.lower() in SUFFIXES and stem in wanted:
-                        self._paths[stem] = Path(folder, file)
+                        found[stem] = Path(folder, file)
+            self._paths.update(found)  # all at once: a fork in the middle of the walk must not take a part for the whole
 
 
 def decoded(path: Path, size: int) -> NDArray[np.uint8]:

@@ -31,16 +31,18 @@ class PixelStore:
         weakref.finalize(self, os.close, self._marks_fd)
         self._map = mmap.mmap(self._pixels_fd, rows * self.row_bytes, access=mmap.ACCESS_READ)
         self._pixels = np.frombuffer(self._map, np.uint8).reshape(self.shape)
-        self._marks = np.frombuffer(os.pread(self._marks_fd, rows * 4, 0), "<u4").copy()
+        self._marks = _marks(self._marks_fd, rows).copy()
         self._trusted = np.zeros(rows, bool)  # marks that this process has checked or written
         self._since_drop = 0
 
     def marked(self, row: int) -> bool:
         """There should be an image; `has` makes sure, at the price of reading it."""
+        if not self._marks[row] and (mark := _marks(self._marks_fd, 1, row)[0]):  # another process may have written it since
+            self._marks[row] = mark
         return bool(self._marks[row])
 
     def has(self, row: int) -> bool:
-        if not self._trusted[row] and self._marks[row]:
+        if not self._trusted[row] and self.marked(row):
             self._trusted[row] = self._marks[row] == _mark(self._pixels[row].tobytes())
         return bool(self._trusted[row])
 
@@ -64,6 +66,10 @@ class PixelStore:
 
 def _mark(raw: bytes) -> int:
     return zlib.crc32(raw) or 1  # 0 means: nothing here yet
+
+
+def _marks(fd: int, rows: int, first: int = 0) -> NDArray[np.uint32]:
+    return np.frombuffer(os.pread(fd, rows * 4, first * 4), "<u4")
 
 
 def _opened(path: Path, size: int) -> int:

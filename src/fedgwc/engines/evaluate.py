@@ -20,6 +20,7 @@ from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import recorded_stack
 from fedgwc.engines.stacked_layers import fused
+from fedgwc.errors import InputError
 from fedgwc.local import FlatModel
 
 log = logging.getLogger("fedgwc")
@@ -73,7 +74,7 @@ class Evaluation:
             try:
                 return self._as_one(models, alike, at)
             except (RuntimeError, NotImplementedError, ValueError) as error:
-                if isinstance(error, torch.cuda.OutOfMemoryError):
+                if isinstance(error, torch.cuda.OutOfMemoryError | InputError):
                     raise
                 log.warning("this model cannot be stacked, so models are scored one by one (%s)", str(error).splitlines()[0])
                 self._stacks = False

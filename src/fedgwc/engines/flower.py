@@ -111,13 +111,16 @@ class FlowerEngine:
     # Who is asked
 
     def _present(self, clients: Ids, which: Ids, seed: int, among: Ids | None = None) -> list[Task]:
-        """The cohort as it can be asked; a stand-in has the same label as the row it trains, or any where labels do not count."""
+        """The cohort as it can be asked; a stand-in has the label of the absent, or any where labels do not count.
+
+        Nobody stands in for a client that is to train another model than its label's: one of its own, or of newcomers.
+        """
         available = self.roster.available()
         draw = np.random.default_rng([seed, self.number]).permutation(np.setdiff1d(available, clients))
         cohort = np.array(clients, np.int64)
         for i in np.flatnonzero(~np.isin(cohort, available)):
             fits = draw if among is None else draw[among[draw] == which[i]]
-            if len(fits):
+            if len(fits) and (among is None or among[cohort[i]] == which[i]):
                 names = self.roster.names[fits[0]], self.roster.names[cohort[i]]
                 log.info("round %d: client %s stands in for %s", self.number, *names)
                 cohort[i], draw = fits[0], draw[draw != fits[0]]

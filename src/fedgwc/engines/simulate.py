@@ -20,6 +20,7 @@ from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
 from fedgwc.engines.train import Bounds, OneByOne, Stacked
 from fedgwc.engines.transfer import Reading
+from fedgwc.errors import InputError
 from fedgwc.local import FlatModel, LocalTraining
 
 __all__ = ["EngineSettings", "Simulator"]
@@ -71,6 +72,11 @@ class Simulator:
         """
         with running(self.threads, self.settings.precision, self.device):
             return self._begin(np.array(clients, np.int64), models, np.array(which, np.int64), keys)
+
+    def train_one(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
+        """start [D] -> theta [D], losses [S] of one client without company; NaN if it cannot train this model."""
+        with running(self.threads, self.settings.precision, self.device):
+            return self._one_by_one.single(client, key, start)
 
     def _begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Callable[[], Updates]:
         models = models.to(self.device, self.model.dtype)
@@ -134,7 +140,7 @@ class Simulator:
             try:
                 return self._stacked(ids, keys, models, which, bounds)
             except (RuntimeError, NotImplementedError, ValueError) as error:
-                if isinstance(error, torch.cuda.OutOfMemoryError):
+                if isinstance(error, torch.cuda.OutOfMemoryError | InputError):
                     raise
                 log.warning("this model cannot be stacked, so clients run one by one (%s)", str(error).splitlines()[0])
                 self.how = "one-by-one"

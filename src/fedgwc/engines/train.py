@@ -19,6 +19,7 @@ from fedgwc.engines.stack import StackedStep
 from fedgwc.engines.stacked_layers import fused
 from fedgwc.engines.transfer import Reading
 from fedgwc.engines.workers import Job, Workers
+from fedgwc.errors import InputError
 from fedgwc.local import FlatModel, LocalTraining, gradient_of, lone_grad, sgd_step
 
 log = logging.getLogger("fedgwc")
@@ -127,7 +128,7 @@ class OneByOne:
         self._step = sgd_step(model, local, ragged=False, own=model.device.type == "cuda", grad=lone_grad)
         # On a CPU, convolutions and pooling are faster with the channels innermost.
         self._channels_last = traits.convolutional and model.device.type == "cpu"
-        self._workers = Workers(workers, self._single, model) if workers else None
+        self._workers = Workers(workers, self.single, model) if workers else None
 
     def __call__(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Reading]:
         """ids, keys and which [n], models [M, D] -> theta [n, D], and losses and sums of theta [n, S + 1]."""
@@ -142,9 +143,9 @@ class OneByOne:
 
     def _in_turn(self, work: list[Job], models: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         for i, (client, key, model) in enumerate(work):
-            yield i, *self._single(client, key, models[model])
+            yield i, *self.single(client, key, models[model])
 
-    def _single(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
+    def single(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
         """start [D] -> theta [D], losses [S]; NaN if the model cannot learn from what the client has."""
         size = self.samples.sizes[client : client + 1].cpu()
         steps = int(self.local.step_counts(size))
@@ -158,6 +159,8 @@ class OneByOne:
             try:
                 run = (self._lone_step, self.local, self.model.n_params, self.samples)
                 theta, losses = run_steps(*run, ids, keys, start[None], bounds)
+            except InputError:  # samples that cannot be read, which no other client makes up for
+                raise
             except ValueError as error:  # BatchNorm refuses to learn from a single value
                 log.warning("client %d, with %d samples per batch, cannot train this model: %s", client, width, error)
                 return torch.full_like(start, torch.nan), start.new_full((steps,), torch.nan)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedgwc.errors import InputError
 from fedgwc.local import FlatModel
 
 log = logging.getLogger("fedgwc")
@@ -50,18 +51,25 @@ class Workers:
                 self._pipes[worker].send((client, key))
                 busy[self._pipes[worker]] = (worker, position)
 
-        for worker in range(self._n):
-            give(worker)
-        while busy:
-            for pipe in wait(list(busy)):
-                assert isinstance(pipe, Connection)  # noqa: S101 (for the type checker)
-                worker, position = busy.pop(pipe)
-                yield position, *self._take(worker, pipe)
+        try:
+            for worker in range(self._n):
                 give(worker)
+            while busy:
+                for pipe in wait(list(busy)):
+                    assert isinstance(pipe, Connection)  # noqa: S101 (for the type checker)
+                    worker, position = busy.pop(pipe)
+                    yield position, *self._take(worker, pipe)
+                    give(worker)
+        finally:
+            if busy:  # something went wrong, and answers are under way that nobody will wait for
+                self._stop_all()
 
     def _take(self, worker: int, pipe: Connection) -> tuple[Tensor, Tensor]:
         try:
-            return self._slots[worker], torch.tensor(pipe.recv(), dtype=self._model.dtype)
+            answer = pipe.recv()
+            if isinstance(answer, InputError):
+                raise answer
+            return self._slots[worker], torch.tensor(answer, dtype=self._model.dtype)
         except (EOFError, ConnectionResetError):
             log.warning("a worker process died; its client counts as failed, and another worker takes its place")
             self._pipes[worker], self._slots[worker] = self._start()
@@ -71,6 +79,12 @@ class Workers:
         started = [self._start() for _ in range(self._n)]
         self._pipes, self._slots = [p for p, _ in started], [s for _, s in started]
         self._owner = os.getpid()
+
+    def _stop_all(self) -> None:
+        """Each ends when it finds its pipe closed; the next call starts others."""
+        for pipe in self._pipes:
+            pipe.close()
+        self._owner = 0
 
     def _start(self) -> tuple[Connection, Tensor]:
         slot = torch.empty(self._model.size, dtype=self._model.dtype).share_memory_()
@@ -95,9 +109,22 @@ def _serve(pipe: Connection, parents_end: Connection, slot: Tensor, train: Train
             client, key = pipe.recv()
         except EOFError:
             os._exit(0)
+        answer = _answer(client, key, slot, train)
+        try:
+            pipe.send(answer)
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def _answer(client: int, key: int, slot: Tensor, train: Train) -> list[float] | InputError:
+    """The losses, and the model in the slot; a mistake of the user's is told by the parent, where the user looks."""
+    try:
         theta, losses = train(client, key, slot.clone())
-        slot.copy_(theta)
-        pipe.send(losses.tolist())
+    except InputError as error:
+        return error
+    slot.copy_(theta)
+    found: list[float] = losses.tolist()
+    return found
 
 
 def _keep_freed_memory() -> None:

@@ -53,8 +53,10 @@ class Attendance:
         for i, reply in self.post.collect(self._open).items():
             if i in self._open:
                 self._meet(self._open.pop(i)[0], reply)
-        # A node that was restarted under a new id claims what its former self still seems to serve.
-        for name, node in [(n, k) for n, k in self.contested.items() if self.roster.node[n] in self.roster.silent]:
+        # A node that was restarted under a new id claims what its former self still seems to serve, until that is silent or
+        # says that it serves others now.
+        free = {None, *self.roster.silent}
+        for name, node in [(n, k) for n, k in self.contested.items() if self.roster.node.get(n) in free]:
             del self.contested[name]
             if node in here:
                 self._place(node, (name,))
@@ -76,6 +78,8 @@ class Attendance:
         self.like = self.like or identity
         self._met.add(node)
         self.roster.forget(node, identity.names)
+        self.newcomers = {name: at for name, at in self.newcomers.items() if name in self.roster.node}
+        self.contested = {name: by for name, by in self.contested.items() if by != node}
         self._place(node, identity.names)
 
     def _place(self, node: int, names: tuple[str, ...]) -> None:

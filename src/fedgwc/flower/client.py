@@ -32,7 +32,6 @@ from fedgwc.flower import checks
 from fedgwc.flower.keeping import PRIVATE, is_private, keep_losses, private_losses
 from fedgwc.flower.moments import LARGEST
 from fedgwc.flower.wire import PROTOCOL, fingerprint
-from fedgwc.local import lone_grad, minibatches, sgd_step
 
 Recipe = str | os.PathLike[str] | Mapping[str, Any] | Experiment | None
 
@@ -142,20 +141,9 @@ def trained(me: Served, content: RecordDict) -> RecordDict:
 
 
 def train_one(engine: Simulator, client: int, number: int, start: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """One client's model [D] and losses [S]. Its minibatches follow from (seed, number), wherever its data lie."""
-    samples, local, device = engine.samples, engine.local, engine.device
-    keys = random.keys(seed, np.array([number])).to(device)
-    batches = minibatches(local, samples.sizes[client : client + 1], keys)
-    rows = samples.flat[samples.offsets[client] + batches.places]  # [1, S, B]
-    step, theta, losses = sgd_step(engine.model, local, ragged=False, grad=lone_grad), start, []
-    velocity = start.new_zeros(engine.model.n_params if local.momentum else 0)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(int(keys[0]))  # Dropout draws from the global generator
-        for s in range(rows.shape[1]):
-            x, y = samples.inputs(rows[:, s], keys, s)[0], samples.y[rows[0, s]]
-            theta, velocity, loss = step(theta, velocity, start, x, y, batches.weights[0, s].to(start))
-            losses.append(loss)
-    return theta, torch.stack(losses).cpu()
+    """One client's model [D] and losses [S]; NaN: it cannot train. Minibatches follow from (seed, number), wherever data lie."""
+    theta, losses = engine.train_one(client, int(random.keys(seed, np.array([number]))[0]), start)
+    return theta, losses.cpu()
 
 
 def scored(me: Served, content: RecordDict, private: bool = False) -> RecordDict:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass, replace
-from typing import Any, Generic
+from typing import Any, Generic, get_type_hints
 
 import numpy as np
-import torch
 
 from fedgwc.codec import write_atomically
 from fedgwc.core import Algorithm, Clustering, Ids, State
 from fedgwc.engines.meter import Costs
+from fedgwc.errors import InputError
 from fedgwc.flower.roster import Members, Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.record import VERDICTS, RunFolder
@@ -36,6 +36,7 @@ class Journal:
 
     def __init__(self, folder: RunFolder, algorithm: Algorithm[Any]) -> None:
         self.folder, self.algorithm = folder, algorithm
+        self._kind: Any = Checkpoint[state_of(algorithm)]  # type: ignore[misc]
 
     def restore(self, roster: Roster) -> tuple[int, Any] | None:
         """(rounds done, checkpoint), or None if the run was killed before its first one."""
@@ -43,10 +44,7 @@ class Journal:
         if not any((folder.path / "state").glob("*.ckpt")):
             folder.forget_after(0)
             return None
-        n_models = getattr(self.algorithm, "n_models", None)
-        start = torch.zeros(1 if n_models is None else (n_models, 1))
-        kind: Any = Checkpoint[type(self.algorithm.init(start, 1000))]  # type: ignore[misc]
-        done, saved, complaints = folder.restore(kind, "cpu")
+        done, saved, complaints = folder.restore(self._kind, "cpu")
         for complaint in complaints:
             log.warning("left out a damaged checkpoint, %s", complaint)
         roster.restore(saved.members)
@@ -80,6 +78,18 @@ class Journal:
         folder.save_clusters(clustering.labels, None, roster.class_counts())
         lines = ["client,name", *(f"{k},{json.dumps(name)}" for k, name in enumerate(roster.names)), ""]
         write_atomically(folder.path / "names.csv", "\n".join(lines).encode())
+
+
+def state_of(algorithm: Algorithm[Any]) -> Any:
+    """The type of its states. None is made to see: settings may not suit as many clients as one would make up."""
+    try:
+        return get_type_hints(type(algorithm).init)["return"]
+    except (KeyError, NameError) as error:
+        name = type(algorithm).__name__
+        raise InputError(
+            f"checkpoints are read back by the type of an algorithm's state, which {name}.init does not tell ({error!r}); "
+            f"write `def init(self, model: Tensor, n_clients: int) -> {name}State`, with names that its module knows"
+        ) from None
 
 
 def told(number: int, n_rounds: int, row: dict[str, Any]) -> None:

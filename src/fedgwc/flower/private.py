@@ -111,7 +111,7 @@ class PrivateLosses:
     def _is_new(self, number: int) -> bool:
         if self.note is None:
             return True
-        if self.note.exists() and int(self.note.read_text()) >= number:
+        if self.note.exists() and _number_in(self.note) >= number:
             log.warning("round %d is done again; its losses may have been summed before, so it gives no rewards", number)
             return False
         write_atomically(self.note, str(number).encode())
@@ -148,6 +148,16 @@ class PrivateLosses:
             except ValueError as reason:
                 log.warning("model %d: somebody spoiled the sum, %s; no rewards this time", row, reason)
         return told
+
+
+def _number_in(note: Path) -> int:
+    try:
+        return int(note.read_text())
+    except ValueError as error:
+        raise InputError(
+            f"{note} should hold the number of the last round whose losses were summed, and cannot be read ({error}); "
+            "write the last round that this run began into it, in doubt a later one: rounds up to it give no rewards"
+        ) from None
 
 
 def _readings(row: int, c: Cohort, told: Told, found: Sequence[Rewarded]) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -85,12 +86,17 @@ class FedGWCStrategy(Strategy):
         attendance.gather(options)
         engine = FlowerEngine(grid, roster, wire, options, self._private())
         rounds = Rounds(self.algorithm, engine, attendance, self.seed)
-        done, state = (saved[0], saved[1].state) if saved else (0, rounds.start(wire.vector(initial_arrays)))
+        began = time.monotonic()
+        if saved is None:
+            done, state = 0, rounds.start(wire.vector(initial_arrays))
+        else:
+            done, state, engine.costs, began = saved[0], saved[1].state, saved[1].costs, began - saved[1].seconds
         result = Result()
         try:
             for number in range(done + 1, num_rounds + 1):
                 names, state = self.algorithm.clustering(state).names, rounds.step(state, number)
-                row = journal.record(number, names, state, rounds, 0.0) if journal else {**rounds.summary()}
+                seconds = time.monotonic() - began
+                row = journal.record(number, names, state, rounds, seconds) if journal else {**rounds.summary()}
                 told(number, num_rounds, {"clusters": len(self.algorithm.clustering(state).models), **row})
                 self._watch(number, state, rounds, wire, result, evaluate_fn)
             return self._finish(num_rounds, state, rounds, wire, result, journal)
