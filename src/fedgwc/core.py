@@ -82,6 +82,11 @@ class Clustering:
     labels: Ids  # [N], the row of `models` that serves each client
     names: Ids | None = None  # [M], a number that stays with a cluster while rows move; None: the row itself
 
+    @property
+    def numbers(self) -> Ids:
+        """[M]: what clusters are called in everything that a run leaves behind."""
+        return np.arange(len(self.models)) if self.names is None else self.names
+
 
 @dataclass(frozen=True)
 class Rng:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgwc.codec import pack, sync, unpack, write_atomically
-from fedgwc.core import State
+from fedgwc.core import Ids, State
 from fedgwc.data.npz import read_npz
 from fedgwc.engines.meter import Reported
 from fedgwc.errors import InputError
@@ -258,15 +258,16 @@ class RunFolder:
         """How the final models serve each client: `clients` [n] and one array [n] per score."""
         write_atomically(self.path / "per_client.npz", _npz(arrays))
 
-    def save_models(self, models: list[dict[str, Tensor]], about: list[dict[str, str]]) -> list[Path]:
+    def save_models(self, numbers: Ids, models: list[dict[str, Tensor]], about: list[dict[str, str]]) -> list[Path]:
+        """One file per cluster, under the number that it has everywhere."""
         folder = self.path / "models"
         fresh = folder.with_name(".models.tmp")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
-        for i, (tensors, metadata) in enumerate(zip(models, about, strict=True)):
+        for number, tensors, metadata in zip(numbers.tolist(), models, about, strict=True):
             # One metadata entry: safetensors writes several in no fixed order, and equal runs should be equal files.
             data = safetensors.torch.save({k: v.cpu().contiguous() for k, v in tensors.items()}, {"fedgwc": json.dumps(metadata)})
-            write_atomically(fresh / f"cluster-{i}.safetensors", data)
+            write_atomically(fresh / f"cluster-{number}.safetensors", data)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(fresh, folder)
         sync(self.path)

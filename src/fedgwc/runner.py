@@ -310,8 +310,8 @@ class _Run:
         dicts = [self.engine.model.state_dict(theta) for theta in clustering.models]
         sizes = np.bincount(clustering.labels, minlength=len(dicts))
         about = [{"clients": str(n), "model": str(self.job.tables["model"].get("name"))} for n in sizes]
-        folder.save_models(dicts, about)
-        folder.save_clusters(clustering.labels, self.federation.groups, self.counts)
+        folder.save_models(clustering.numbers, dicts, about)
+        folder.save_clusters(clustering.numbers[clustering.labels], self.federation.groups, self.counts)
         scores = self.engine.evaluate(np.arange(self.federation.n_clients), clustering.models, clustering.labels)
         weighted = weighted_accuracy(scores, self.counts[scores.clients])
         folder.save_per_client(

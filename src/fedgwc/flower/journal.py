@@ -75,7 +75,7 @@ class Journal:
             folder.save_tree(algorithm.tree(state))
         for name, arrays in getattr(algorithm, "matrices", lambda _: {})(state).items():
             folder.save_split(name, arrays)
-        folder.save_clusters(clustering.labels, None, roster.class_counts())
+        folder.save_clusters(clustering.numbers[clustering.labels], None, roster.class_counts())
         lines = ["client,name", *(f"{k},{json.dumps(name)}" for k, name in enumerate(roster.names)), ""]
         write_atomically(folder.path / "names.csv", "\n".join(lines).encode())
 

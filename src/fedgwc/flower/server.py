@@ -140,7 +140,8 @@ class _Run:
         roster, folder = self.engine.roster, self.journal.folder
         sizes = np.bincount(clustering.labels, minlength=len(clustering.models))
         about = [{"clients": str(n), "model": str(self.job.tables["model"].get("name"))} for n in sizes]
-        folder.save_models([self.simulator.model.state_dict(theta) for theta in clustering.models], about)
+        models = [self.simulator.model.state_dict(theta) for theta in clustering.models]
+        folder.save_models(clustering.numbers, models, about)
         self.journal.finish(state, clustering, roster)
         here = roster.available()
         scores = self.engine.evaluate(here, clustering.models, clustering.labels[here])
