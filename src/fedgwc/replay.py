@@ -124,14 +124,23 @@ class Recorded:
 
 
 def replay(
-    trace: Trace, algorithm: FedGWC, *, seed: int = 0, watch: Callable[[int, FedGWCState], None] | None = None
+    trace: Trace,
+    algorithm: FedGWC,
+    *,
+    seed: int = 0,
+    watch: Callable[[int, FedGWCState], None] | None = None,
+    reuse: bool = False,
 ) -> FedGWCState:
-    """The state after all recorded rounds; `watch` sees each round's. A recording cannot be asked again: nobody waits."""
+    """The state after all recorded rounds; `watch` sees each round's. A recording cannot be asked again: nobody waits.
+
+    With `reuse` a round is written over the last one, which spares copies of large matrices: for a `watch` that keeps nothing.
+    """
     engine = Recorded(trace)
     state = algorithm.init(torch.zeros(1), trace.n_clients)
+    step = algorithm.advance if reuse or watch is None else algorithm.round
     for row in range(len(trace.ids)):
         engine.row = row
-        state = algorithm.round(state, engine, Rng(seed, row + 1))
+        state = step(state, engine, Rng(seed, row + 1))
         if len(algorithm.sitting_out(state)):
             state = replace(state, clusters=tuple(replace(c, waiting=None, witnesses=None) for c in state.clusters))
         if watch:

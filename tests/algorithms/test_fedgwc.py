@@ -19,10 +19,11 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState
 from fedgwc.algorithms.learning import learnt
+from fedgwc.codec import pack
 from fedgwc.core import Rng, Updates
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment, load
-from fedgwc.replay import read_trace, replay
+from fedgwc.replay import Trace, read_trace, replay
 from fedgwc.runner import rounds, run
 
 SMALL: dict[str, Any] = {
@@ -450,6 +451,23 @@ def plain_loop(trace, algorithm: FedGWC, tree):
                     a = {"1/n": 1 / seen[k, j], "constant": algorithm.alpha, "cohort": len(cohort) / len(members)}[algorithm.step]
                     P[k, j] = (1 - a) * P[k, j] + a * omega
     return P
+
+
+@pytest.mark.parametrize("when", ["windows", "visits"])
+def test_a_replay_that_nobody_keeps_states_of_copies_nothing(when) -> None:
+    rng = np.random.default_rng(0)
+    ids = np.array([np.sort(rng.choice(12, 6, replace=False)) for _ in range(30)])
+    trace, algorithm = Trace(ids, rng.random((30, 6, 4)), 12), FedGWC(when=when)
+    kept: list[FedGWCState] = []
+    seen: list[object] = []
+    ends = [
+        replay(trace, algorithm, watch=lambda _, state: kept.append(state)),
+        replay(trace, algorithm, watch=lambda _, state: seen.append(state.clusters[0].P), reuse=True),
+        replay(trace, algorithm),
+    ]
+    assert pack(ends[0]) == pack(ends[1]) == pack(ends[2])
+    assert len({id(s.clusters[0].P) for s in kept}) == 30
+    assert len({id(P) for P in seen}) < 10  # anew where a window ends or a cluster is divided
 
 
 def assert_same_as_the_loop(trace, algorithm: FedGWC) -> FedGWCState:

@@ -88,7 +88,7 @@ def _one(trace: Trace, algorithm: FedGWC, seed: int, chosen: dict[str, Any]) -> 
             progress.round(number, loss, len(state.clusters))
 
     try:
-        return replay(trace, algorithm, seed=seed, watch=watch), verdicts
+        return replay(trace, algorithm, seed=seed, watch=watch, reuse=True), verdicts
     finally:
         if not quiet:
             progress.stop()
