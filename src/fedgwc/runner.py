@@ -222,7 +222,7 @@ class _Run:
             state, done = self._restore(state)
         title = f"{self.job.algorithm_name} on {self.job.recipe}"
         self.progress.start(title, self.job.rounds, done)
-        self._names = self.job.algorithm.clustering(state).names
+        self._names, _ = self._clusters(state)
         with interrupted as interrupt:
             try:
                 state, done = self._loop(state, done, interrupt)
@@ -281,13 +281,20 @@ class _Run:
             self.progress.message(f"client {client} failed in round {number} (its model or loss is not finite) and was left out")
         self.roll.clear()
         mean = _mean([r.losses for r in reports])
-        clustering = algorithm.clustering(state)
-        self._names = clustering.names
-        self.progress.round(number, mean, len(clustering.models))
+        self._names, n_clusters = self._clusters(state)
+        self.progress.round(number, mean, n_clusters)
         for name, arrays in getattr(algorithm, "events", lambda _: {})(state).items():
             self.folder.save_split(f"{number:08d}-{name}", arrays)
         for verdict in getattr(algorithm, "verdicts", lambda _: ())(state):
             self.folder.log({"round": number, **verdict}, VERDICTS)
+
+    def _clusters(self, state: Any) -> tuple[Ids | None, int]:
+        """Their names and how many there are; where an algorithm tells these alone, many large models need not be gathered."""
+        if hasattr(self.job.algorithm, "names"):
+            names: Ids = self.job.algorithm.names(state)
+            return names, len(names)
+        clustering = self.job.algorithm.clustering(state)
+        return clustering.names, len(clustering.models)
 
     def _evaluate(self, number: int, state: Any) -> None:
         clustering = self.job.algorithm.clustering(state)

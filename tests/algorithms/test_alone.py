@@ -10,6 +10,8 @@ from fedgwc.core import Rng
 from fedgwc.data.federation import Rows
 from fedgwc.engines.simulate import Simulator
 from fedgwc.flower.growing import grow
+from fedgwc.record import RunFolder
+from fedgwc.runner import run
 
 
 def after(job, federation, rounds: int):
@@ -38,6 +40,16 @@ def test_who_was_not_sampled_keeps_the_start(small) -> None:
     start = Simulator(federation, job.module(federation), job.local).model.vector()
     assert found.labels.tolist() == list(range(20))
     assert np.count_nonzero((found.models == start).all(1)) == 10  # half of them trained
+
+
+def test_a_run_gathers_all_models_only_to_evaluate_them(small, tmp_path, monkeypatch) -> None:
+    gathered: list[int] = []
+    clustering = Alone.clustering
+    monkeypatch.setattr(Alone, "clustering", lambda self, state: (gathered.append(1), clustering(self, state))[1])
+    result = run(small("alone", rounds=8), tmp_path)  # evaluated in rounds 4 and 8
+    assert len(gathered) == 2 + 1
+    assert [row["clusters"] for row in result.metrics] == [20, 20]
+    assert RunFolder(tmp_path).trace()["cluster"].tolist() == [list(range(6))] * 8
 
 
 def test_a_newcomer_starts_from_the_model_it_was_assigned() -> None:

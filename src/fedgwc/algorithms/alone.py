@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgwc.core import Clustering, Engine, Rng, check_rate, cohort_size, sample
+from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample
 
 
 @dataclass(frozen=True)
@@ -38,5 +38,8 @@ class Alone:
             models[k] = trained.clone()  # a view would keep the whole cohort's models alive
         return AloneState(tuple(models))
 
+    def names(self, state: AloneState) -> Ids:
+        return np.arange(len(state.models))
+
     def clustering(self, state: AloneState) -> Clustering:
-        return Clustering(torch.stack(state.models), np.arange(len(state.models)))
+        return Clustering(torch.stack(state.models), self.names(state))
