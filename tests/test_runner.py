@@ -15,6 +15,7 @@ import torch
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core import Rng
+from fedgwc.data import digits
 from fedgwc.engines.meter import Meter
 from fedgwc.errors import InputError
 from fedgwc.progress import Silent
@@ -106,6 +107,18 @@ def test_a_run_of_an_earlier_version_is_not_gone_on_with_by_another_rule(small, 
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=r"another version.*no setting 'margin'.*start anew"):
         run(None, tmp_path, resume=True)
+
+
+def test_a_run_goes_on_with_the_defaults_it_began_with(small, tmp_path, monkeypatch) -> None:
+    job = small(rounds=4)
+    for table in ("data", "model"):
+        job.tables[table] = {"name": job.tables[table]["name"]}
+    run(job, tmp_path / "whole")
+    run(job, tmp_path / "parts", progress=StopAfter(2))
+    monkeypatch.setitem(digits.__kwdefaults__, "train_size", 7)
+    assert job.federation().train.sizes[0] == 7
+    assert run(job, tmp_path / "parts", resume=True).finished
+    assert_same_runs(tmp_path / "whole", tmp_path / "parts")
 
 
 def test_a_run_folder_holds_what_it_promises(small, tmp_path) -> None:

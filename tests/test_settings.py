@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from fedgwc.aggregate import Aggregator
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.data import DATASETS
 from fedgwc.earlier import as_it_was
 from fedgwc.errors import InputError
 from fedgwc.experiment import Evaluate, experiment, load, read_recipe, recipes
 from fedgwc.local import LocalTraining
-from fedgwc.settings import parse_assignment, set_path
+from fedgwc.models import MODELS
+from fedgwc.settings import convert, defaults, parse_assignment, set_path
 
 BASE: dict[str, Any] = {"data": {"name": "digits"}, "model": {"name": "mlp"}}
 
@@ -47,6 +50,14 @@ WRONG = [
 def test_a_wrong_recipe_is_refused_with_a_reason(tables: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         experiment({**BASE, **tables})
+
+
+@pytest.mark.parametrize("build", [*DATASETS.values(), *MODELS.values()], ids=lambda f: f.__name__)
+def test_defaults_can_be_written_down_and_read_back(build: Any) -> None:
+    hints, known = get_type_hints(build), inspect.signature(build).parameters
+    for name, value in json.loads(json.dumps(defaults(build, {}))).items():
+        assert convert(value, hints[name], name) == known[name].default
+    assert not defaults(build, known)
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])

@@ -7,7 +7,7 @@ import os
 import threading
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from fedgwc.settings import (
     call,
     check_keys,
     convert,
+    defaults,
     drop_path,
     folder_name,
     lookup,
@@ -40,7 +41,8 @@ from fedgwc.settings import (
 
 DEFAULT_RECIPE = "digits"
 _PYTORCHS_GENERATOR = threading.Lock()  # layers initialise themselves from the process's one generator, and runs may be threads
-TABLES = ("data", "model", "local", "algorithm", "engine", "evaluate")
+BUILT = ("data", "model")  # tables that are arguments of a function
+TABLES = (*BUILT, "local", "algorithm", "engine", "evaluate")
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,20 @@ class Experiment:
         models = torch.stack([FlatModel(m, engine.model.dtype, engine.device).vector() for m in modules])
         return models[0] if n_models is None else models
 
+    def defaults(self) -> dict[str, Any]:
+        """What [data] and [model] leave open."""
+        return {
+            "data": defaults(lookup(DATASETS, self.tables["data"].get("name"), "data set"), self.tables["data"]),
+            "model": defaults(lookup(MODELS, self.tables["model"].get("name"), "model"), self.tables["model"]),
+        }
+
+    def begun_with(self, config: Mapping[str, Any]) -> Experiment:
+        """With the defaults of the day it began, should they be others now; the first runs did not write them down."""
+        then = _table(config, "defaults")
+        return replace(self, tables={**self.tables, **{name: {**_table(then, name), **self.tables[name]} for name in BUILT}})
+
     def to_json(self) -> dict[str, Any]:
-        """Everything that decides the result, defaults included."""
+        """Everything that decides the result, apart from `defaults`."""
         return {
             "recipe": self.recipe,
             "about": self.about,

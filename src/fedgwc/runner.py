@@ -115,7 +115,8 @@ def prepared(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> _
 
 
 def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
-    tables = folder.config()["experiment"]
+    config = folder.config()
+    tables = config["experiment"]
     try:
         saved = experiment(tables)
     except InputError as error:
@@ -129,7 +130,7 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
             f"finish it with that version, or start anew"
         )
     if recipe is None:
-        return saved
+        return saved.begun_with(config)
     asked = recipe if isinstance(recipe, Experiment) else load(recipe)
     other = differing(saved.to_json(), asked.to_json())
     engine = _engine(saved.engine, asked.engine)
@@ -142,7 +143,8 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
             f"{folder.path} holds a run with other {', '.join(other)}; resume it without a recipe, or choose another --out"
         )
     evaluate = replace(asked.evaluate, every=asked.evaluate.every or saved.evaluate_every)
-    return replace(saved, rounds=max(asked.rounds, saved.rounds), evaluate=evaluate, engine=engine)
+    longer = replace(saved, rounds=max(asked.rounds, saved.rounds), evaluate=evaluate, engine=engine)
+    return longer.begun_with(config)
 
 
 def _engine(saved: EngineSettings, asked: EngineSettings) -> EngineSettings:
@@ -155,7 +157,7 @@ def _config(job: Experiment, engine: Simulator | Member, federation: Federation)
     f, tables = federation, job.to_json()
     about = {"n_clients": f.n_clients, "n_classes": f.n_classes, "shape": f.shape, "mean": f.mean, "std": f.std}
     chosen = {**tables, "engine": {**tables["engine"], **engine.choices()}}  # so that resuming repeats it
-    return {"experiment": chosen, "federation": about, "notes": f.notes, "versions": versions()}
+    return {"experiment": chosen, "defaults": job.defaults(), "federation": about, "notes": f.notes, "versions": versions()}
 
 
 def versions() -> dict[str, str]:

@@ -61,6 +61,12 @@ def call(function: Callable[..., T], settings: Any, where: str, **given: Any) ->
     return function(**given, **{k: convert(v, hints[k], f"{where}.{k}") for k, v in settings.items()})
 
 
+def defaults(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What `call` leaves to the function itself, as plain tables."""
+    known = inspect.signature(function).parameters.items()
+    return {k: plain(p.default) for k, p in known if p.default is not inspect.Parameter.empty and k not in settings}
+
+
 def override(instance: T, settings: Any, where: str) -> T:
     """A dataclass instance with some fields replaced; a table for a field that is itself a dataclass goes one level down."""
     if not isinstance(settings, Mapping):

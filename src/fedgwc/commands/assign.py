@@ -37,7 +37,7 @@ def assign(run: Path, data: Path) -> tuple[list[Path], list[float], list[float]]
     if not files:
         raise InputError(f"{run} has no models yet; they are written when a run is finished")
     federation = _client(data, config.get("federation", {}))
-    module = experiment(config["experiment"]).module(federation)
+    module = experiment(config["experiment"]).begun_with(config).module(federation)
     engine = Simulator(federation, module)
     models = torch.stack([_vector(module, f) for f in files])
     n = len(files)
