@@ -160,6 +160,19 @@ def test_a_state_is_saved_whole(rounds):
     assert pack(unpack(pack(state), CFLState)) == pack(state)
 
 
+def test_a_round_leaves_its_state_alone_and_advance_does_not():
+    algorithm, engine = CFL(rate=0.5, min_size=1), Points(CORNERS)
+    state = pure = reused = algorithm.init(ORIGIN, 12)
+    for number in range(1, 21):
+        before = pack(pure)
+        state, pure = pure, algorithm.round(pure, engine, Rng(7, number))
+        assert pack(state) == before
+        known, reused = reused.known, algorithm.advance(reused, engine, Rng(7, number))
+        assert reused.known.updates is known.updates or not known.updates.numel()
+        assert pack(reused) == pack(pure)
+    assert len(pure.clusters) > 1
+
+
 def test_settings_are_checked():
     for wrong in ({"eps1": 0}, {"eps2": -1}, {"gamma": 1}, {"seen": 0}, {"min_size": 0}, {"sketch": 0}, {"memory_mb": -1}):
         with pytest.raises(InputError, match=rf"{next(iter(wrong))}.*, got .*{next(iter(wrong.values()))}"):

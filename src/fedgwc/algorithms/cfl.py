@@ -90,6 +90,11 @@ class CFL:
         return CFLState((root,), (), Known(model.new_empty(n_clients, 0), np.zeros(n_clients)))
 
     def round(self, state: CFLState, engine: Engine, rng: Rng) -> CFLState:
+        known = Known(state.known.updates.clone(), state.known.weights.copy())
+        return self.advance(replace(state, known=known), engine, rng)
+
+    def advance(self, state: CFLState, engine: Engine, rng: Rng) -> CFLState:
+        """A round that writes into what the state it is given knows of clients, for an owner who does not look back."""
         cohorts = [sample(c.members, cohort_size(len(c.members), self.rate), rng.generator(c.id)) for c in state.clusters]
         which = np.repeat(np.arange(len(cohorts)), [len(c) for c in cohorts])
         models = torch.stack([c.server.theta for c in state.clusters])
@@ -126,15 +131,14 @@ class CFL:
         return Clustering(models, labels, np.array([c.id for c in state.clusters], np.int64))
 
     def _remember(self, known: Known, updates: Updates, pulls: Tensor, seed: int) -> Known:
-        """Keep the newest update of each client, whole if all of them fit."""
+        """Keep the newest update of each client, whole if all of them fit, where `known` has them."""
         n_clients, n_params = len(known.weights), pulls.shape[1]
         if n_clients * n_params * pulls.element_size() > self.memory_mb * 2**20 and self.sketch < n_params:
             pulls = sketched(pulls, self.sketch, seed)
-        kept = known.updates.clone() if known.updates.shape[1] else pulls.new_zeros(n_clients, pulls.shape[1])
+        kept = known.updates if known.updates.shape[1] else pulls.new_zeros(n_clients, pulls.shape[1])
         kept[on(kept.device, updates.clients)] = pulls
-        weights = known.weights.copy()
-        weights[updates.clients] = updates.sizes.numpy() if self.aggregator.weights == "samples" else 1.0
-        return Known(kept, weights)
+        known.weights[updates.clients] = updates.sizes.numpy() if self.aggregator.weights == "samples" else 1.0
+        return Known(kept, known.weights)
 
     def cut(self, cluster: Cluster, known: Known) -> tuple[Ids | None, float]:
         """The side (0 or 1) of each member and the largest cosine across, if the cluster is to split; else (None, nan)."""
@@ -168,7 +172,8 @@ def mean_norm(known: Known, members: Ids) -> float:
     weights = known.weights[members]  # 0 or at least 1
     kept = known.updates
     w = on(kept.device, weights / max(weights.sum(), 1.0)).to(kept.dtype)
-    return float((w @ kept[on(kept.device, members)]).norm())
+    theirs = kept if len(members) == len(kept) else kept[on(kept.device, members)]  # of everybody, no copy
+    return float((w @ theirs).norm())
 
 
 def cosines(updates: Tensor) -> Floats:
