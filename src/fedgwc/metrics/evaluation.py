@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass, field
+from functools import lru_cache
+
 import numpy as np
 
 from fedgwc.core import Clustering, Engine, Floats, Ids
@@ -23,6 +27,24 @@ def evaluate_clustering(clustering: Clustering, engine: Engine, federation: Fede
 
 def clustering_scores(labels: Ids, counts: Floats, truth: Ids | None) -> dict[str, float]:
     """WAS and WADB; Rand and adjusted Rand where the true groups are known. What is undefined is left out."""
+    arrays = [x for x in (labels, counts, truth) if x is not None]
+    digest = hashlib.sha256(b"".join(f"{x.dtype}{x.shape}".encode() + x.tobytes() for x in arrays)).digest()
+    return dict(_scores(_Clusters(digest, labels, counts, truth)))
+
+
+@dataclass(frozen=True)
+class _Clusters:
+    """What is scored, known by its contents."""
+
+    digest: bytes
+    labels: Ids = field(compare=False)
+    counts: Floats = field(compare=False)
+    truth: Ids | None = field(compare=False)
+
+
+@lru_cache(maxsize=16)  # labels rarely change from one evaluation to the next, and pairs of clients are many; runs may go in step
+def _scores(of: _Clusters) -> dict[str, float]:
+    labels, counts, truth = of.labels, of.counts, of.truth
     row = {
         "was": scores_of.wasserstein_adjusted_silhouette(counts, labels),
         "wadb": scores_of.wasserstein_adjusted_davies_bouldin(counts, labels),
