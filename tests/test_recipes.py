@@ -164,3 +164,13 @@ def test_a_slip_shows_whichever_algorithm_runs() -> None:
 def test_a_run_saves_the_outcome_of_all_tables() -> None:
     job = load(OWN, ["algorithm.name=fedgwc-paper"])
     assert experiment(job.to_json()).algorithm == job.algorithm
+
+
+def test_another_data_set_or_model_takes_over_only_what_it_knows() -> None:
+    sets = ["data.path=own", "data.name=arrays", "model.name=cnn"]  # in any order
+    job = load("digits", sets)
+    assert job.tables["data"] == {"name": "arrays", "path": "own"}
+    assert job.tables["model"] == {"name": "cnn"}
+    assert load("cifar100", ["data.name=cifar10"]).tables["data"]["groups"]  # which both know
+    with pytest.raises(InputError, match="data has no setting 'train_size'"):
+        load("digits", ["data.name=arrays", "data.path=own", "data.train_size=3"]).federation()

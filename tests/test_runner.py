@@ -137,8 +137,14 @@ def test_a_run_folder_holds_what_it_promises(small, tmp_path) -> None:
     tree = json.loads((tmp_path / "r" / "splits" / "tree.json").read_text())
     assert tree[0]["parent"] is None
     assert sum(len(n["members"]) for n in tree if n["ended"] is None) == 20
-    first = safetensors.torch.load_file(tmp_path / "r" / "models" / "cluster-0.safetensors")
-    job.module(job.federation()).load_state_dict(first)
+    leaves = {n["id"]: n["members"] for n in tree if n["ended"] is None}
+    rows = [line.split(",")[:2] for line in (tmp_path / "r" / "labels.csv").read_text().split()[1:]]
+    assert sorted(rows) == sorted([str(k), str(id)] for id, members in leaves.items() for k in members)
+    files = {int(path.stem.removeprefix("cluster-")): path for path in (tmp_path / "r" / "models").iterdir()}
+    assert set(files) == set(leaves)
+    assert len(files) > 1  # so that numbers are not just rows
+    for path in files.values():
+        job.module(job.federation()).load_state_dict(safetensors.torch.load_file(path))
 
 
 def test_the_trace_is_what_the_engine_reported(small, tmp_path) -> None:
@@ -204,6 +210,8 @@ def test_resuming_with_other_settings_is_refused(small, tmp_path) -> None:
         run(small(rounds=2, seed=1), tmp_path / "r", resume=True)
     longer = run(small(rounds=4), tmp_path / "r", resume=True)  # more rounds of the same are fine
     assert longer.last["round"] == 4
+    with pytest.raises(InputError, match="holds a run of 4 rounds, and 2 are asked for"):
+        run(small(rounds=2), tmp_path / "r", resume=True)
     run(replace(small(rounds=4), about="in other words", recipe="renamed"), tmp_path / "r", resume=True)
 
 

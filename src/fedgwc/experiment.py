@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import threading
@@ -218,13 +219,24 @@ def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[Ass
 
 def assigned(tables: dict[str, Any], sets: Iterable[Assignment]) -> dict[str, Any]:
     """`tables` with `a.b=c` assignments applied, the last one winning."""
-    for given in sets:
-        path, value = parse_assignment(given)
+    given = [parse_assignment(each) for each in sets]
+    for kind, known in (("data", DATASETS), ("model", MODELS)):
+        tables = _renamed(tables, kind, known, [value for path, value in given if path == (kind, "name")])
+    for path, value in given:
         if path[0] == "algorithm":  # meant for whichever is chosen, so what the recipe says for single ones gives way
             for name in ALGORITHMS:
                 tables = drop_path(tables, (name, *path[1:]))
         tables = set_path(tables, path, value)
     return tables
+
+
+def _renamed(tables: dict[str, Any], kind: str, known: Mapping[str, Any], names: list[Any]) -> dict[str, Any]:
+    """Another data set or model has other settings: those of the recipe's that it does not know were not meant for it."""
+    own = tables.get(kind, {})
+    if not names or names[-1] not in known or names[-1] == own.get("name"):
+        return tables
+    its = {"seed", *inspect.signature(known[names[-1]]).parameters}
+    return {**tables, kind: {key: value for key, value in own.items() if key in its}}
 
 
 def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[Assignment] = ()) -> Experiment:

@@ -142,9 +142,13 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
         raise InputError(
             f"{folder.path} holds a run with other {', '.join(other)}; resume it without a recipe, or choose another --out"
         )
+    if asked.rounds < saved.rounds:  # its evaluations may be beyond these already
+        raise InputError(
+            f"{folder.path} holds a run of {saved.rounds:,} rounds, and {asked.rounds:,} are asked for; "
+            f"ask for as many or more, or choose another --out"
+        )
     evaluate = replace(asked.evaluate, every=asked.evaluate.every or saved.evaluate_every)
-    longer = replace(saved, rounds=max(asked.rounds, saved.rounds), evaluate=evaluate, engine=engine)
-    return longer.begun_with(config)
+    return replace(saved, rounds=asked.rounds, evaluate=evaluate, engine=engine).begun_with(config)
 
 
 def _engine(saved: EngineSettings, asked: EngineSettings) -> EngineSettings:
