@@ -78,7 +78,7 @@ def test_who_would_wait_and_is_on_the_wrong_side_changes_it(tmp_path):
     halves = np.repeat([0, 1], 20)
     level = np.where(np.arange(40) == 20, 1.4, 1.0 + halves)
     assert told(tmp_path, level, halves) == (20, "0" * 20 + "1" * 20)
-    assert told(tmp_path, level, np.zeros(40)) == (20, "0" * 21 + "1" * 19)  # nobody knows
+    assert told(tmp_path, level, np.zeros(40, int)) == (20, "0" * 21 + "1" * 19)  # nobody knows
 
 
 def who_would_wait(level):

@@ -210,7 +210,7 @@ def test_resuming_with_other_settings_is_refused(small, tmp_path) -> None:
         run(small(rounds=2, seed=1), tmp_path / "r", resume=True)
     longer = run(small(rounds=4), tmp_path / "r", resume=True)  # more rounds of the same are fine
     assert longer.last["round"] == 4
-    with pytest.raises(InputError, match="holds a run of 4 rounds, and 2 are asked for"):
+    with pytest.raises(InputError, match="holds a run of 4 rounds already, and 2 are asked for"):
         run(small(rounds=2), tmp_path / "r", resume=True)
     run(replace(small(rounds=4), about="in other words", recipe="renamed"), tmp_path / "r", resume=True)
 

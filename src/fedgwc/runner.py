@@ -142,9 +142,9 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
         raise InputError(
             f"{folder.path} holds a run with other {', '.join(other)}; resume it without a recipe, or choose another --out"
         )
-    if asked.rounds < saved.rounds:  # its evaluations may be beyond these already
+    if (done := max((int(row["round"]) for row in folder.metrics()), default=0)) > asked.rounds:
         raise InputError(
-            f"{folder.path} holds a run of {saved.rounds:,} rounds, and {asked.rounds:,} are asked for; "
+            f"{folder.path} holds a run of {done:,} rounds already, and {asked.rounds:,} are asked for; "
             f"ask for as many or more, or choose another --out"
         )
     evaluate = replace(asked.evaluate, every=asked.evaluate.every or saved.evaluate_every)
