@@ -73,6 +73,22 @@ def test_a_client_that_never_took_part_gets_the_most_chosen_model():
     assert algorithm.clustering(algorithm.init(column(0, 1, 2), 6)).labels.tolist() == [0] * 6
 
 
+class StoodIn(Points):
+    """Over Flower another client of the same model may answer in an absent one's place: here always the last."""
+
+    def train(self, clients, models, which, seed):
+        updates = super().train(clients, models, which, seed)
+        return replace(updates, clients=np.append(updates.clients[:-1], len(self.points) - 1))
+
+
+def test_who_stands_in_and_never_chose_counts_for_the_most_chosen_model():
+    algorithm = IFCA(rate=0.1, k=2)
+    start = replace(algorithm.init(column(0, 10), 40), labels=np.repeat([0, 1, -1], [10, 20, 10]))
+    state = algorithm.round(start, StoodIn([9.0] * 40), Rng(0, 1))
+    assert [float(s.theta) for s in state.servers] == [0, 9]
+    assert state.labels[-1] == -1  # it has not chosen
+
+
 def play(algorithm, engine, state, rounds=5):
     for number in range(1, rounds + 1):
         state = algorithm.round(state, engine, Rng(7, number))

@@ -52,7 +52,9 @@ class IFCA:
         answered = np.isin(cohort, updates.clients)
         labels = state.labels.copy()
         labels[cohort[answered]] = choice[answered]
-        return IFCAState(tuple(self.aggregator.steps(state.servers, updates, labels[updates.clients])), labels)
+        # Over Flower somebody may have stood in who never chose, and is served by the model that most do.
+        own = np.where(labels < 0, self.clustering(state).labels, labels)[updates.clients]
+        return IFCAState(tuple(self.aggregator.steps(state.servers, updates, own)), labels)
 
     def clustering(self, state: IFCAState) -> Clustering:
         """A client that never took part is served by the model that most of the others chose."""
