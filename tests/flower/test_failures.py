@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.app import Error, Message
 from torch import nn
 
 from fedgwc.data import Federation, Rows
@@ -16,7 +16,6 @@ from fedgwc.engines.simulate import Simulator
 from fedgwc.flower import Options
 from fedgwc.flower.client import serve as serve_clients
 from fedgwc.flower.client import trained
-from fedgwc.flower.post import Letter, Post
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.flower.wire import RecipeWire, Task
@@ -192,27 +191,3 @@ def test_a_newcomer_that_its_node_no_longer_serves_is_not_asked(blob_job, world)
     here.attendance.update()
     assert rounds.welcome(state, 1) is state
     assert len(here.roster) == 11
-
-
-class Broken(LocalGrid):
-    """Replies that Flower itself cannot unpack."""
-
-    def pull_messages(self, message_ids):
-        ids = list(message_ids)
-        if self.poison in ids:
-            raise ValueError("Unexpected set of `children`")
-        return super().pull_messages(ids)
-
-
-def test_a_reply_that_cannot_be_unpacked_hurts_nobody_else(blob_job, caplog) -> None:
-    grid = Broken()
-    nodes_for(grid, blob_job(steps=1))
-    grid.poison = "m2"
-    post = Post(grid, 0.005)
-    ids = post.send([post_letter(node) for node in grid.nodes], 1.0)
-    assert set(post.collect(ids)) == {"m1", "m3"}
-    assert "could not be unpacked" in caplog.text
-
-
-def post_letter(node: int) -> Letter:
-    return Letter(node, "query", RecordDict({"config": ConfigRecord({"protocol": 1})}))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedgwc.errors import InputError
-from fedgwc.flower.checks import Invalid
+from fedgwc.flower.checks import UNREADABLE, Invalid
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Letter, Post, is_away
+from fedgwc.flower.post import Letter, Post, Reply, is_away
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.wire import PROTOCOL, Identity
 
@@ -61,17 +61,19 @@ class Attendance:
             if node in here:
                 self._place(node, (name,))
 
-    def _meet(self, node: int, reply: Message) -> None:
+    def _meet(self, node: int, reply: Reply) -> None:
         if is_away(reply):
             return  # it will be asked again
         try:
+            if isinstance(reply, Invalid):
+                raise reply
             identity = self.introduction(reply, node)
             if self.like is not None and (identity.shape, identity.n_classes) != (self.like.shape, self.like.n_classes):
                 ours = f"{self.like.shape} and {self.like.n_classes} classes"
                 raise Invalid(f"its samples are {identity.shape} and {identity.n_classes} classes, the others' {ours}")
-        except (Invalid, ValueError, TypeError) as reason:
+        except (Invalid, *UNREADABLE) as reason:
             self._failed[node] = self._failed.get(node, 0) + 1
-            if not reply.has_error() or self._failed[node] >= PATIENCE:
+            if isinstance(reply, Invalid) or not reply.has_error() or self._failed[node] >= PATIENCE:
                 self._refused.add(node)
             log.error("node %d %s: %.300s", node, "is refused" if node in self._refused else "failed to introduce itself", reason)
             return

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import io
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from flwr.app import Array
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 MOST_SAMPLES = 10**9
@@ -19,6 +21,21 @@ MOST_STEPS = 10**6
 MOST_NAMES = 10**5
 LONGEST_NAME = 200
 _HEADER = 4096  # bytes that a plain array's header may take
+
+
+# What reading somebody's bytes may raise; a lost connection is none of these.
+UNREADABLE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    DecodeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
 
 
 class Invalid(Exception):  # noqa: N818 - a verdict, not a failure of this program

@@ -159,7 +159,7 @@ class FedGWCStrategy(Strategy):
         letters = [Letter(engine.roster.node[q.tasks[0].name], q.kind, q.content) for q in questions]
         sums: dict[str, list[tuple[float, int]]] = {}
         for reply in engine.post.exchange(letters, engine.options.deadline, str(number)):
-            for record in reply.content.metric_records.values() if reply is not None and reply.has_content() else ():
+            for record in reply.content.metric_records.values() if isinstance(reply, Message) and reply.has_content() else ():
                 try:
                     weight = checks.count(record, "num-examples", 1)
                     scalars = {k: checks.number(record, k) for k, v in record.items() if not isinstance(v, list)}

@@ -1,0 +1,60 @@
+"""No single message ends the server app, costs an honest node its reply, or goes unnoticed."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from google.protobuf.message import DecodeError
+
+from fedgwc.flower.attendance import Attendance
+from fedgwc.flower.post import Post
+from fedgwc.flower.roster import Roster
+from fedgwc.flower.wire import introduction
+
+from .grids import LocalGrid
+from .spoiling import train
+from .worlds import nodes_for
+
+
+@pytest.fixture(autouse=True)
+def _log(caplog) -> None:
+    caplog.set_level(logging.INFO, "fedgwc")
+
+
+def poison(grid: LocalGrid, node: int, error: Exception, kind: str) -> None:
+    """That node's replies cannot be unpacked; as Flower does, the pull that fails has delivered all that it asked for."""
+    pull = grid.pull_messages
+
+    def pull_messages(ids):
+        replies = pull(ids)
+        for m in grid.seen:
+            about = m.metadata
+            if (
+                about.dst_node_id == node
+                and about.message_type == kind
+                and about.message_id in {r.metadata.reply_to_message_id for r in replies}
+            ):
+                raise error
+        return replies
+
+    grid.pull_messages = pull_messages
+
+
+@pytest.mark.parametrize("error", [DecodeError("Error parsing message"), ValueError("no children"), IndexError()], ids=repr)
+def test_a_reply_that_cannot_be_unpacked_is_a_strike_and_hurts_nobody_else(error, blob_job, world, caplog) -> None:
+    here = world(blob_job(steps=1), deadline=30.0)  # nobody waits for what has been delivered
+    poison(here.grid, 101, error, "train")
+    assert train(here).clients.tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert here.roster.invalid == dict.fromkeys([4, 5, 6, 7], 1)
+    assert "dropped the reply of client 5 (1 in a row): it cannot be unpacked" in caplog.text
+
+
+def test_an_introduction_that_cannot_be_unpacked_is_refused(blob_job, caplog) -> None:
+    grid = LocalGrid()
+    nodes_for(grid, blob_job(steps=1))
+    poison(grid, 101, DecodeError("Error parsing message"), "query")
+    attendance = Attendance(Post(grid, 0.005), Roster(), introduction)
+    attendance.update()
+    assert attendance.admit() == [str(k) for k in (0, 1, 2, 3, 8, 9, 10, 11)]
+    assert "node 101 is refused: it cannot be unpacked" in caplog.text
