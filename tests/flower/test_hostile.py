@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from flwr.app import Error, Message
 from google.protobuf.message import DecodeError
 
 from fedgwc.flower.attendance import Attendance
@@ -58,3 +59,13 @@ def test_an_introduction_that_cannot_be_unpacked_is_refused(blob_job, caplog) ->
     attendance.update()
     assert attendance.admit() == [str(k) for k in (0, 1, 2, 3, 8, 9, 10, 11)]
     assert "node 101 is refused: it cannot be unpacked" in caplog.text
+
+
+@pytest.mark.parametrize("reason", ["", " ", "\n \n"], ids=repr)
+def test_an_error_with_a_blank_reason_is_told_by_its_code(reason, blob_job, world, caplog) -> None:
+    here = world(blob_job(steps=1))
+    here.grid.spoil[101] = lambda question, _: Message(Error(2, reason), reply_to=question)
+    assert len(train(here)) == 8
+    assert "the app on node 101 failed: 'code 2'" in caplog.text
+    here.attendance.update()  # a node whose app failed is asked again whom it serves
+    assert "node 101 failed to introduce itself: code 2" in caplog.text

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedgwc.flower.checks import UNREADABLE, Invalid
@@ -75,6 +75,11 @@ class Post:
             if waiting:
                 time.sleep(self.poll)
         return replies
+
+
+def last_line(error: Error) -> str:
+    """Of the reason that a node gives, which may be a traceback, or blank."""
+    return next(iter((error.reason or "").strip().splitlines()[-1:]), f"code {error.code}")
 
 
 def is_away(reply: Reply | None) -> bool:

@@ -30,6 +30,7 @@ from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.keeping import PRIVATE
 from fedgwc.flower.masking import is_sound
+from fedgwc.flower.post import last_line
 from fedgwc.local import FlatModel
 
 PROTOCOL = 1
@@ -144,7 +145,7 @@ def fingerprint(model: FlatModel) -> str:
 def introduction(reply: Message, node: int) -> Identity:
     """Whom a node of fedgwc's own client app serves."""
     if reply.has_error():
-        raise Invalid((reply.error.reason or f"code {reply.error.code}").strip().splitlines()[-1])
+        raise Invalid(last_line(reply.error))
     about = reply.content.config_records.get("identity", ConfigRecord())
     if about.get("protocol") != PROTOCOL:
         raise Invalid(f"it speaks protocol {str(about.get('protocol'))[:20]}, this server speaks {PROTOCOL}")
