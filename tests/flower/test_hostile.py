@@ -8,7 +8,9 @@ import pytest
 from flwr.app import Error, Message
 from google.protobuf.message import DecodeError
 
+from fedgwc.errors import InputError
 from fedgwc.flower.attendance import Attendance
+from fedgwc.flower.client import clients_in
 from fedgwc.flower.post import Post
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.wire import introduction
@@ -69,3 +71,12 @@ def test_an_error_with_a_blank_reason_is_told_by_its_code(reason, blob_job, worl
     assert "the app on node 101 failed: 'code 2'" in caplog.text
     here.attendance.update()  # a node whose app failed is asked again whom it serves
     assert "node 101 failed to introduce itself: code 2" in caplog.text
+
+
+def test_names_that_look_like_numbers_are_none() -> None:
+    attendance = Attendance(Post(LocalGrid(), 0.005), Roster(), introduction)
+    attendance.newcomers = dict.fromkeys(["a", "²", "10", "٣", "9"], 100)
+    assert attendance.admit() == ["9", "10", "a", "²", "٣"]
+    for text in ("²", "0-²", "٣"):
+        with pytest.raises(InputError, match="must say which of the 12 clients it serves"):
+            clients_in(text, 12)

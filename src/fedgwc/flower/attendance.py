@@ -9,6 +9,7 @@ from collections.abc import Callable
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedgwc.errors import InputError
+from fedgwc.flower import checks
 from fedgwc.flower.checks import UNREADABLE, Invalid
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Letter, Post, Reply, is_away
@@ -111,4 +112,4 @@ class Attendance:
 
     def admit(self) -> list[str]:
         """The newcomers, numbers first and in order, so that client 10 comes after client 9. They are not numbered yet."""
-        return sorted(self.newcomers, key=lambda n: (not n.isdigit(), int(n) if n.isdigit() else 0, n))
+        return sorted(self.newcomers, key=lambda n: (not checks.is_number(n), int(n) if checks.is_number(n) else 0, n))

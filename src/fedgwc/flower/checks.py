@@ -139,5 +139,10 @@ def names(values: Any) -> tuple[str, ...]:
     return tuple(values)
 
 
+def is_number(text: str) -> bool:
+    """Whether `int` can read it: to `isdigit` alone a superscript is a digit too."""
+    return text.isascii() and text.isdigit()
+
+
 def _short(value: Any) -> str:
     return repr(value)[:60]
