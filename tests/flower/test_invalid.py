@@ -37,6 +37,11 @@ def huge_header(size: int) -> Array:
     return Array("float32", (size,), "numpy.ndarray", buffer.getvalue() + bytes(4 * size))
 
 
+def headed(text: str) -> Array:
+    """Weights under a header of one's own."""
+    return array_of(GOOD, b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + GOOD.tobytes())
+
+
 SIZE = 8 * 16 + 16 + 16 * 4 + 4  # of the blobs' network
 GOOD = np.zeros(SIZE, np.float32)
 BAD_MODELS = {
@@ -50,6 +55,8 @@ BAD_MODELS = {
     "cut off": array_of(GOOD, array_of(GOOD).data[:-1] + b""),
     "objects": object_array(),
     "a terabyte": huge_header(SIZE),
+    "an open bracket": headed("{'descr': ('<f4', 'shape': (3,\n"),
+    "an empty type": headed("{'descr': (), 'fortran_order': False, 'shape': (3,)}\n"),
     "too much": array_of(np.zeros(10**6, np.float32)),
 }
 BAD_METRICS = {
