@@ -20,6 +20,7 @@ MOST_SAMPLES = 10**9
 MOST_STEPS = 10**6
 MOST_NAMES = 10**5
 LONGEST_NAME = 200
+LARGEST = float(np.finfo(np.float32).max)  # what is finite here must be so at the models' precision too
 _HEADER = 4096  # bytes that a plain array's header may take
 
 
@@ -83,8 +84,8 @@ def count(record: Mapping[str, Any], key: str, least: int = 0) -> int:
 
 def number(record: Mapping[str, Any], key: str) -> float:
     value = record.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise Invalid(f"{key} must be a finite number, got {_short(value)}")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= LARGEST:
+        raise Invalid(f"{key} must be a finite number within the range of float32, got {_short(value)}")
     return float(value)
 
 
@@ -101,8 +102,8 @@ def losses(record: Mapping[str, Any], key: str = "losses") -> NDArray[np.float64
     values = numbers(record, key)
     if not 1 <= len(values) <= MOST_STEPS:
         raise Invalid(f"{key} must hold one loss per local step, got {len(values)} of them")
-    if not np.isfinite(values).all():
-        raise Invalid(f"{key} holds NaN or infinite values")
+    if not (np.abs(values) <= LARGEST).all():
+        raise Invalid(f"{key} holds NaN, infinite values or some beyond the range of float32")
     return values
 
 
