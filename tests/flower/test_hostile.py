@@ -80,3 +80,38 @@ def test_names_that_look_like_numbers_are_none() -> None:
     for text in ("²", "0-²", "٣"):
         with pytest.raises(InputError, match="must say which of the 12 clients it serves"):
             clients_in(text, 12)
+
+
+BAD_IDENTITIES = {
+    "an empty sample": {"shape": [0]},
+    "no dimension": {"shape": []},
+    "a sample that fills the memory": {"shape": [10**8]},
+    "six dimensions": {"shape": [1, 2, 1, 2, 1, 2]},
+    "200,000 dimensions": {"shape": [1] * 200_000},
+    "one class": {"n-classes": 1},
+    "half a class": {"n-classes": 2.5},
+    "too many means": {"mean": [0.5] * 10**5, "std": [1.0] * 10**5},
+    "means without deviations": {"mean": [0.5]},
+    "no deviation": {"mean": [0.5], "std": [0.0]},
+    "nan mean": {"mean": [float("nan")], "std": [1.0]},
+    "infinite mean": {"mean": [1e39], "std": [1.0]},
+}
+
+
+@pytest.mark.parametrize("what", BAD_IDENTITIES)
+def test_the_first_node_is_not_believed_whatever_it_says(what, blob_job, caplog) -> None:
+    """What the first node says of its data all others are measured by, and the model is built for."""
+    grid = LocalGrid()
+    nodes_for(grid, blob_job(steps=1))
+
+    def lie(_: Message, reply: Message) -> Message:
+        reply.content.config_records["identity"].update(BAD_IDENTITIES[what])
+        return reply
+
+    grid.spoil[100] = lie
+    attendance = Attendance(Post(grid, 0.005), Roster(), introduction)
+    attendance.update()
+    assert "node 100 is refused" in caplog.text
+    assert attendance.like is not None
+    assert (attendance.like.shape, attendance.like.n_classes) == ((8,), 4)
+    assert attendance.admit() == [str(k) for k in range(4, 12)]

@@ -99,9 +99,15 @@ def share(record: Mapping[str, Any], key: str) -> float:
 
 def losses(record: Mapping[str, Any], key: str = "losses") -> NDArray[np.float64]:
     """One finite loss per local step."""
-    values = numbers(record, key)
+    values = finite(record, key)
     if not 1 <= len(values) <= MOST_STEPS:
         raise Invalid(f"{key} must hold one loss per local step, got {len(values)} of them")
+    return values
+
+
+def finite(record: Mapping[str, Any], key: str) -> NDArray[np.float64]:
+    """A list of numbers that stay finite at the models' precision."""
+    values = numbers(record, key)
     if not (np.abs(values) <= LARGEST).all():
         raise Invalid(f"{key} holds NaN, infinite values or some beyond the range of float32")
     return values

@@ -34,7 +34,7 @@ from fedgwc.flower.post import last_line
 from fedgwc.local import FlatModel
 
 PROTOCOL = 1
-MOST_CLASSES, LARGEST_SAMPLE = 10**5, 10**8  # a server builds its model from what the first node says
+MOST_CLASSES, LARGEST_SAMPLE, MOST_DIMENSIONS = 10**5, 10**7, 5  # a server builds its model from what the first node says
 Kind = Literal["train", "evaluate"]
 
 
@@ -150,11 +150,21 @@ def introduction(reply: Message, node: int) -> Identity:
     if about.get("protocol") != PROTOCOL:
         raise Invalid(f"it speaks protocol {str(about.get('protocol'))[:20]}, this server speaks {PROTOCOL}")
     shape = tuple(int(n) for n in checks.counts(about, "shape"))
-    scale = [tuple(map(float, checks.numbers(about, key))) if about.get(key) else () for key in ("mean", "std")]
-    classes = checks.count(about, "n-classes", 1)
-    if classes > MOST_CLASSES or math.prod(shape) > LARGEST_SAMPLE:
-        raise Invalid(f"samples of shape {shape} and {classes} classes are too large to be true")
-    return Identity(checks.names(about.get("names")), shape, classes, *scale)
+    classes = checks.count(about, "n-classes", 2)
+    if not 1 <= len(shape) <= MOST_DIMENSIONS or not 1 <= math.prod(shape) <= LARGEST_SAMPLE or classes > MOST_CLASSES:
+        raise Invalid(f"no samples have the shape {str(shape)[:60]} and {classes} classes")
+    return Identity(checks.names(about.get("names")), shape, classes, *_scale(about, shape))
+
+
+def _scale(about: ConfigRecord, shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation per channel, or none."""
+    mean, std = (checks.finite(about, key) if about.get(key) else np.empty(0) for key in ("mean", "std"))
+    channels = shape[0] if len(shape) > 1 else 1
+    if len(mean) != len(std) or len(mean) not in (0, channels) or not (std > 0).all():
+        raise Invalid(
+            f"mean and std must be {channels} finite numbers each, std positive, or none; got {len(mean)} and {len(std)}"
+        )
+    return tuple(mean.tolist()), tuple(std.tolist())
 
 
 def losses_of(content: RecordDict, record: str, private: bool) -> tuple[Floats, Kept | None]:
