@@ -95,18 +95,26 @@ class Attendance:
         self.newcomers |= dict.fromkeys(fresh, node)
         log.info("node %d serves %d clients, %d of them new", node, len(names) - len(taken), len(fresh))
 
-    def gather(self, options: Options) -> None:
-        """Wait until enough clients are there, and number those who are new."""
-        until = time.monotonic() + options.wait
+    def gather(self, options: Options, resumed: bool = False) -> None:
+        """Wait until enough clients are there. A run that goes on needs no more of them than any of its rounds does.
+
+        It gives the others a round's deadline to come back, so that a short stop of the server changes nothing.
+        """
+        began = time.monotonic()
         while True:
             self.update()
-            there = len(self.roster.available()) + len(self.newcomers)
-            if there >= options.min_clients:
+            there, waited = len(self.roster.available()) + len(self.newcomers), time.monotonic() - began
+            if there >= max(1, options.min_clients - len(self.roster.excluded)):
                 return
-            if time.monotonic() > until:
+            if resumed and there >= options.min_replies and waited >= min(options.deadline, options.wait):
+                log.warning("going on with %d clients; %d were there before", there, len(self.roster))
+                return
+            if waited > options.wait:
+                needed = options.min_replies if resumed else options.min_clients
+                change = "min-replies" if resumed else "min-clients"
                 raise InputError(
-                    f"{there} clients came within {options.wait:g} s and {options.min_clients} are needed; "
-                    "start more nodes, or change min-clients or wait"
+                    f"{there} clients came within {options.wait:g} s and {needed} are needed; "
+                    f"start more nodes, or change {change} or wait"
                 )
             time.sleep(options.poll)
 

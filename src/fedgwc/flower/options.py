@@ -17,7 +17,7 @@ class Options:
 
     deadline: float = 120.0  # seconds for one exchange: the time to live of its messages
     min_replies: int = SMALLEST_COHORT  # valid answers without which a cluster stays as it is
-    min_clients: int = SMALLEST_COHORT  # clients to wait for before the first round
+    min_clients: int = SMALLEST_COHORT  # clients to wait for before the first round; a run that goes on needs min_replies
     wait: float = 600.0  # seconds to wait for them
     retries: int = 10  # attempts at one round before the run stops, to be resumed
     pause: float = 5.0  # seconds between such attempts

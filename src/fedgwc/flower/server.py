@@ -74,7 +74,7 @@ def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None
     try:
         journal = Journal(folder, job.algorithm)
         saved = journal.restore(roster) if known else None
-        attendance.gather(options)
+        attendance.gather(options, resumed=saved is not None)
         like = attendance.like
         assert like is not None  # noqa: S101 - gather has met somebody
         simulator = job.simulator(placeholder(like))

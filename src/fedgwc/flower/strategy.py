@@ -83,7 +83,7 @@ class FedGWCStrategy(Strategy):
         attendance = Attendance(Post(grid, options.poll), roster, introduction)
         journal = self._journal(wire, options)
         saved = journal.restore(roster) if journal else None
-        attendance.gather(options)
+        attendance.gather(options, resumed=saved is not None)
         engine = FlowerEngine(grid, roster, wire, options, self._private())
         rounds = Rounds(self.algorithm, engine, attendance, self.seed)
         began = time.monotonic()
