@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
-from flwr.app import Error, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from google.protobuf.message import DecodeError
 
 from fedgwc.errors import InputError
 from fedgwc.flower.attendance import Attendance
+from fedgwc.flower.checks import Invalid
 from fedgwc.flower.client import clients_in
+from fedgwc.flower.masking import new_secret, public_key
 from fedgwc.flower.post import Post
 from fedgwc.flower.roster import Roster
-from fedgwc.flower.wire import introduction
+from fedgwc.flower.states import StateWire
+from fedgwc.flower.wire import RecipeWire, Task, introduction
+from fedgwc.local import LocalTraining
 
 from .grids import LocalGrid
 from .spoiling import train
@@ -115,3 +120,44 @@ def test_the_first_node_is_not_believed_whatever_it_says(what, blob_job, caplog)
     assert attendance.like is not None
     assert (attendance.like.shape, attendance.like.n_classes) == ((8,), 4)
     assert attendance.admit() == [str(k) for k in range(4, 12)]
+
+
+def test_a_client_tells_of_no_more_steps_than_its_samples_make(blob_job) -> None:
+    job = blob_job()
+    model = job.simulator(job.federation()).model
+    for local, size, most in (
+        (LocalTraining(steps=20_000), 5, 20_000),  # the operator asked for them
+        (LocalTraining(epochs=2, batch=10), 35, 6),
+        (LocalTraining(epochs=2, batch=10), 7, 2),
+        (LocalTraining(epochs=2, batch=10), 10**9, 100),  # a size is somebody else's word too
+    ):
+        assert RecipeWire.of(model, 4, local=local, max_steps=100)._most_steps(size) == most
+
+
+def test_private_steps_are_bounded_by_the_recipe(blob_job, world) -> None:
+    here = world(blob_job(steps=2), private_losses=True)
+
+    def boast(question: Message, reply: Message) -> Message:
+        if question.metadata.message_type == "train":
+            reply.content.metric_records["client-5"]["steps"] = 3
+        return reply
+
+    here.grid.spoil[101] = boast
+    assert 5 not in train(here).clients
+    assert here.roster.invalid == {5: 1}
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_an_app_of_ones_own_tells_of_no_more_steps_than_the_operator_allows(private) -> None:
+    wire = StateWire.of(ArrayRecord({"w": Array(np.zeros(2))}), {}, private, max_steps=3)
+    task, party = Task(0, "a", 0), ConfigRecord({"key": public_key(new_secret())})
+
+    def reply(n: int) -> RecordDict:
+        told = {"steps": n} if private else {"losses": [1.0] * n}
+        metrics = MetricRecord({"num-examples": 1, **told})
+        return RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(2))}), "metrics": metrics, "party": party})
+
+    assert task in wire.trained(reply(3), [task])
+    for read in (wire.trained, wire.scored):
+        with pytest.raises(Invalid, match=r"more than 3 steps|at most 3|losses must be"):
+            read(reply(4), [task])

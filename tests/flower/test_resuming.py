@@ -25,10 +25,10 @@ def negative_count(reply: Message) -> Message:
     return reply
 
 
-def begin(job, folder, rounds_spoiled: bool = False) -> LocalGrid:
+def begin(job, folder, spoiled: bool = False) -> LocalGrid:
     grid = LocalGrid()
     nodes_for(grid, job)
-    if rounds_spoiled:
+    if spoiled:
         grid.spoil[101] = on_training(negative_count)
     serve(job, grid, folder, EVERYBODY)
     return grid
@@ -36,7 +36,7 @@ def begin(job, folder, rounds_spoiled: bool = False) -> LocalGrid:
 
 def test_who_was_excluded_is_not_waited_for(blob_job, tmp_path, caplog) -> None:
     caplog.set_level(logging.INFO, "fedgwc")
-    grid = begin(blob_job(rounds=3, steps=1), tmp_path / "r", rounds_spoiled=True)
+    grid = begin(blob_job(rounds=3, steps=1), tmp_path / "r", spoiled=True)
     serve(blob_job(rounds=4, steps=1), grid, tmp_path / "r", EVERYBODY)
     assert [row["answered"] for row in RunFolder(tmp_path / "r").metrics()] == [11] * 4
     assert "going on with" not in caplog.text  # at once: all who may come are there

@@ -80,7 +80,8 @@ def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None
         simulator = job.simulator(placeholder(like))
         if not known:
             folder.create(_config(job, like, options))
-        wire = RecipeWire.of(simulator.model, like.n_classes, options.private_losses)
+        bounds = {"local": job.local, "max_steps": options.max_steps}
+        wire = RecipeWire.of(simulator.model, like.n_classes, options.private_losses, **bounds)
         engine = FlowerEngine(grid, roster, wire, options, private)
         return _Run(job, journal, Rounds(job.algorithm, engine, attendance, job.seed), simulator).go(saved)
     finally:

@@ -78,7 +78,7 @@ class FedGWCStrategy(Strategy):
         speak()
         options = replace(self.options, deadline=float(timeout))
         configs: dict[Kind, Any] = {"train": dict(train_config or {}), "evaluate": dict(evaluate_config or {})}
-        wire = StateWire.of(initial_arrays, configs, options.private_losses)
+        wire = StateWire.of(initial_arrays, configs, options.private_losses, options.max_steps)
         roster = Roster(options.strikes)
         attendance = Attendance(Post(grid, options.poll), roster, introduction)
         journal = self._journal(wire, options)

@@ -31,7 +31,7 @@ from fedgwc.flower.checks import Invalid
 from fedgwc.flower.keeping import PRIVATE
 from fedgwc.flower.masking import is_sound
 from fedgwc.flower.post import last_line
-from fedgwc.local import FlatModel
+from fedgwc.local import FlatModel, LocalTraining
 
 PROTOCOL = 1
 MOST_CLASSES, LARGEST_SAMPLE, MOST_DIMENSIONS = 10**5, 10**7, 5  # a server builds its model from what the first node says
@@ -167,16 +167,16 @@ def _scale(about: ConfigRecord, shape: tuple[int, ...]) -> tuple[tuple[float, ..
     return tuple(mean.tolist()), tuple(std.tolist())
 
 
-def losses_of(content: RecordDict, record: str, private: bool) -> tuple[Floats, Kept | None]:
-    """A client's losses, or what it tells about those that it keeps."""
+def losses_of(content: RecordDict, record: str, private: bool, most: int) -> tuple[Floats, Kept | None]:
+    """A client's losses, at most so many, or what it tells about those that it keeps."""
     metrics = content.metric_records.get(record, MetricRecord())
     if not private:
-        return checks.losses(metrics), None
+        return checks.losses(metrics, most=most), None
     if "losses" in metrics:
         raise Invalid("it sent its losses, which are to stay private; does its app lack the mod keep_losses?")
     key, steps = content.config_records.get("party", ConfigRecord()).get("key"), checks.count(metrics, "steps", 1)
-    if not isinstance(key, bytes) or not is_sound(key) or steps > checks.MOST_STEPS:
-        raise Invalid(f"its public key is none, or it made more than {checks.MOST_STEPS} steps")
+    if not isinstance(key, bytes) or not is_sound(key) or steps > most:
+        raise Invalid(f"its public key is none, or it made more than {most} steps")
     return np.empty(0), Kept(steps, key, record)
 
 
@@ -190,11 +190,13 @@ class RecipeWire:
     n_classes: int
     n_params: int | None
     private: bool = False  # losses stay with the clients
+    local: LocalTraining | None = None  # what the recipe lets clients do
+    max_steps: int = checks.MOST_STEPS
 
     @classmethod
-    def of(cls, model: FlatModel, n_classes: int, private: bool = False) -> RecipeWire:
+    def of(cls, model: FlatModel, n_classes: int, private: bool = False, **bounds: Any) -> RecipeWire:
         dtype = torch.empty(0, dtype=model.dtype).numpy().dtype
-        return cls(model.size, dtype, fingerprint(model), n_classes, model.n_params, private)
+        return cls(model.size, dtype, fingerprint(model), n_classes, model.n_params, private, **bounds)
 
     @property
     def compares(self) -> bool:
@@ -240,8 +242,16 @@ class RecipeWire:
         if right > total:
             raise Invalid(f"test-correct is {right} of {total}")
         loss = math.nan if self.private or not total else checks.number(metrics, "test-loss")
-        losses, kept = losses_of(content, f"client-{task.number}", self.private)
+        losses, kept = losses_of(content, f"client-{task.number}", self.private, self._most_steps(size))
         return Trained(task, vector, losses, size, counts, (loss, right, total) if total else None, kept)
+
+    def _most_steps(self, size: int) -> int:
+        """That a client with so many samples can have made."""
+        if self.local is None:
+            return self.max_steps
+        if self.local.steps is not None:  # the operator's own words
+            return self.local.steps
+        return min(self.max_steps, int(self.local.step_counts(torch.tensor([size]))[0]))
 
     def scored(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Scored | Invalid]:
         self._same_model(content)
