@@ -10,7 +10,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from .spoiling import on_training, train
+from .spoiling import on_training, train, vector
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +139,22 @@ def test_who_keeps_sending_nonsense_is_excluded_and_reported(blob_job, world, ca
     assert 5 not in train(here).clients
     assert all(5 not in m.content.config_records["config"]["numbers"] for m in here.grid.seen[before:])  # not even asked
     assert here.roster.invalid[5] == 5
+
+
+def test_a_score_is_judged_client_by_client(blob_job, world) -> None:
+    """Of node 101's four, client 4 has no test data and client 5 lies."""
+    here = world(blob_job(steps=1))
+
+    def change(question: Message, reply: Message) -> Message:
+        if question.metadata.message_type == "evaluate":
+            scores = reply.content.metric_records["scores"]
+            scores["correct"], scores["total"] = [0, 13, 1, 1], [0, 12, 12, 12]
+        return reply
+
+    here.grid.spoil[101] = change
+    scores = here.engine.evaluate(np.arange(12), vector(here.job)[None], np.zeros(12, np.int64))
+    assert scores.clients.tolist() == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
+    assert here.roster.invalid == {5: 1}
 
 
 def test_nothing_is_shared_between_messages(blob_job, world) -> None:
