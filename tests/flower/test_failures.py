@@ -52,6 +52,41 @@ def test_a_silent_node_is_missing_rows_and_comes_back(reply, blob_job, world, ca
     assert len(train(here)) == 12
 
 
+def test_a_node_that_never_trains_costs_fewer_and_fewer_rounds(blob_job, world, caplog) -> None:
+    """It answers every introduction: asked in rounds 1, 2, 4, 7, 12, 21, with 0, 1, 2, 4, 8 rounds between."""
+    job = blob_job(steps=1)
+    here = world(job, deadline=0.1)
+    asked: list[int] = []
+
+    def stall(question: Message, reply: Message) -> Message | None:
+        if question.metadata.message_type != "train":
+            return reply
+        asked.append(here.engine.number)
+        return None
+
+    here.grid.spoil[101] = stall
+    rounds, state = Rounds(job.algorithm, here.engine, here.attendance, 1), job.algorithm.init(vector(job), 12)
+    for number in range(1, 22):
+        state = rounds.step(state, number)
+    assert asked == [1, 2, 4, 7, 12, 21]
+    assert caplog.text.count("node 101 came back and kept silent again") == 1
+    assert caplog.text.count("node 101 does not answer") == 1
+    here.roster.rests.clear()
+    here.attendance.update()
+    del here.grid.spoil[101]
+    assert len(train(here)) == 12
+    assert not here.roster.missed
+
+
+def test_a_round_that_lacks_replies_asks_who_rests(blob_job, world) -> None:
+    job = blob_job(steps=1)
+    here = world(job, min_replies=12)
+    here.roster.rests[101] = 100
+    rounds = Rounds(job.algorithm, here.engine, here.attendance, 1)
+    rounds.step(job.algorithm.init(vector(job), 12), 1)
+    assert sum(len(r.clients) for r in here.engine.reported) == 12
+
+
 def test_an_app_that_fails_is_missing_rows_and_no_offence(blob_job, world, caplog) -> None:
     here = world(blob_job(steps=1))
     here.grid.spoil[101] = lambda question, _: Message(Error(2, "Traceback\nValueError: no disk"), reply_to=question)

@@ -56,7 +56,8 @@ class FlowerEngine:
 
     def begin(self, number: int, labels: Ids) -> None:
         """Before each round: its number, and which model serves whom (who may stand in for whom)."""
-        self.number, self.labels = number, labels
+        self.number = self.roster.round = number
+        self.labels = labels
         self.reported, self.tested = [], []
 
     # The Engine protocol
@@ -151,8 +152,9 @@ class FlowerEngine:
 
     def _read(self, node: int, tasks: tuple[Task, ...], reply: Reply | None, read: Read[Answer]) -> dict[Task, Answer | Invalid]:
         if reply is None or is_away(reply):
-            self.roster.absent(node)
+            self.roster.kept_silent(node)
             return {}
+        self.roster.answered(node)
         if isinstance(reply, Invalid):
             return dict.fromkeys(tasks, reply)
         if reply.has_error():  # it is there but could not do it: missing rows, and nothing to hold against its clients
