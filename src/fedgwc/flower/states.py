@@ -116,18 +116,18 @@ class StateWire:
         records = list(content.array_records.values())
         if len(records) != 1 or set(records[0]) != set(self.order):
             raise Invalid("the reply must hold one ArrayRecord with the names of the model that was sent")
-        size = checks.count(_metrics(content), "num-examples", 1)
+        size = checks.count(metrics_of(content), "num-examples", 1)
         losses, kept = losses_of(content, next(iter(content.metric_records)), self.private, self.max_steps)
         return {tasks[0]: Trained(tasks[0], self.vector(records[0]).numpy(), losses, size, kept=kept)}
 
     def scored(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Scored | Invalid]:
-        metrics = _metrics(content)
+        metrics = metrics_of(content)
         losses, total = checks.losses(metrics, most=self.max_steps), checks.count(metrics, "num-examples", 1)
         return {tasks[0]: Scored(tasks[0], float(losses.mean()), np.zeros(1), np.array([total], np.float64))}
 
 
-def _metrics(content: RecordDict) -> MetricRecord:
+def metrics_of(content: RecordDict) -> MetricRecord:
     records = list(content.metric_records.values())
     if len(records) != 1:
-        raise Invalid("the reply must hold one MetricRecord with num-examples and losses")
+        raise Invalid("the reply must hold one MetricRecord, with num-examples and, of training, losses")
     return records[0]
