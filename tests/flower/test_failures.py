@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.app import Error, Message
 from torch import nn
 
 from fedgwc.data import Federation, Rows
@@ -16,7 +16,6 @@ from fedgwc.engines.simulate import Simulator
 from fedgwc.flower import Options
 from fedgwc.flower.client import serve as serve_clients
 from fedgwc.flower.client import trained
-from fedgwc.flower.post import Letter, Post
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.flower.wire import RecipeWire, Task
@@ -51,6 +50,41 @@ def test_a_silent_node_is_missing_rows_and_comes_back(reply, blob_job, world, ca
     here.attendance._open.clear()  # the question that was lost in the process' mailbox has expired
     here.attendance.update()
     assert len(train(here)) == 12
+
+
+def test_a_node_that_never_trains_costs_fewer_and_fewer_rounds(blob_job, world, caplog) -> None:
+    """It answers every introduction: asked in rounds 1, 2, 4, 7, 12, 21, with 0, 1, 2, 4, 8 rounds between."""
+    job = blob_job(steps=1)
+    here = world(job, deadline=0.1)
+    asked: list[int] = []
+
+    def stall(question: Message, reply: Message) -> Message | None:
+        if question.metadata.message_type != "train":
+            return reply
+        asked.append(here.engine.number)
+        return None
+
+    here.grid.spoil[101] = stall
+    rounds, state = Rounds(job.algorithm, here.engine, here.attendance, 1), job.algorithm.init(vector(job), 12)
+    for number in range(1, 22):
+        state = rounds.step(state, number)
+    assert asked == [1, 2, 4, 7, 12, 21]
+    assert caplog.text.count("node 101 came back and kept silent again") == 1
+    assert caplog.text.count("node 101 does not answer") == 1
+    here.roster.rests.clear()
+    here.attendance.update()
+    del here.grid.spoil[101]
+    assert len(train(here)) == 12
+    assert not here.roster.missed
+
+
+def test_a_round_that_lacks_replies_asks_who_rests(blob_job, world) -> None:
+    job = blob_job(steps=1)
+    here = world(job, min_replies=12)
+    here.roster.rests[101] = 100
+    rounds = Rounds(job.algorithm, here.engine, here.attendance, 1)
+    rounds.step(job.algorithm.init(vector(job), 12), 1)
+    assert sum(len(r.clients) for r in here.engine.reported) == 12
 
 
 def test_an_app_that_fails_is_missing_rows_and_no_offence(blob_job, world, caplog) -> None:
@@ -192,27 +226,3 @@ def test_a_newcomer_that_its_node_no_longer_serves_is_not_asked(blob_job, world)
     here.attendance.update()
     assert rounds.welcome(state, 1) is state
     assert len(here.roster) == 11
-
-
-class Broken(LocalGrid):
-    """Replies that Flower itself cannot unpack."""
-
-    def pull_messages(self, message_ids):
-        ids = list(message_ids)
-        if self.poison in ids:
-            raise ValueError("Unexpected set of `children`")
-        return super().pull_messages(ids)
-
-
-def test_a_reply_that_cannot_be_unpacked_hurts_nobody_else(blob_job, caplog) -> None:
-    grid = Broken()
-    nodes_for(grid, blob_job(steps=1))
-    grid.poison = "m2"
-    post = Post(grid, 0.005)
-    ids = post.send([post_letter(node) for node in grid.nodes], 1.0)
-    assert set(post.collect(ids)) == {"m1", "m3"}
-    assert "could not be unpacked" in caplog.text
-
-
-def post_letter(node: int) -> Letter:
-    return Letter(node, "query", RecordDict({"config": ConfigRecord({"protocol": 1})}))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from .spoiling import on_training, train
+from .spoiling import on_training, train, vector
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,11 @@ def huge_header(size: int) -> Array:
     return Array("float32", (size,), "numpy.ndarray", buffer.getvalue() + bytes(4 * size))
 
 
+def headed(text: str) -> Array:
+    """Weights under a header of one's own."""
+    return array_of(GOOD, b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + GOOD.tobytes())
+
+
 SIZE = 8 * 16 + 16 + 16 * 4 + 4  # of the blobs' network
 GOOD = np.zeros(SIZE, np.float32)
 BAD_MODELS = {
@@ -50,6 +55,8 @@ BAD_MODELS = {
     "cut off": array_of(GOOD, array_of(GOOD).data[:-1] + b""),
     "objects": object_array(),
     "a terabyte": huge_header(SIZE),
+    "an open bracket": headed("{'descr': ('<f4', 'shape': (3,\n"),
+    "an empty type": headed("{'descr': (), 'fortran_order': False, 'shape': (3,)}\n"),
     "too much": array_of(np.zeros(10**6, np.float32)),
 }
 BAD_METRICS = {
@@ -62,10 +69,13 @@ BAD_METRICS = {
     "empty losses": {"losses": []},
     "nan loss": {"losses": [1.0, float("nan")]},
     "infinite loss": {"losses": [float("inf")]},
+    "loss that is infinite to a model": {"losses": [1e39]},
+    "more losses than steps": {"losses": [1.0, 1.0]},
     "scalar losses": {"losses": 1.0},
     "more right than asked": {"test-correct": 9, "test-total": 3},
     "negative test": {"test-correct": -1},
     "nan test": {"test-loss": float("nan")},
+    "test that no mean survives": {"test-loss": 1e308},
     "class counts too short": {"class-counts": [1, 2]},
     "class counts that do not add up": {"class-counts": [1, 1, 1, 1]},
     "negative class counts": {"class-counts": [-12, 24, 12, 12]},
@@ -129,6 +139,22 @@ def test_who_keeps_sending_nonsense_is_excluded_and_reported(blob_job, world, ca
     assert 5 not in train(here).clients
     assert all(5 not in m.content.config_records["config"]["numbers"] for m in here.grid.seen[before:])  # not even asked
     assert here.roster.invalid[5] == 5
+
+
+def test_a_score_is_judged_client_by_client(blob_job, world) -> None:
+    """Of node 101's four, client 4 has no test data and client 5 lies."""
+    here = world(blob_job(steps=1))
+
+    def change(question: Message, reply: Message) -> Message:
+        if question.metadata.message_type == "evaluate":
+            scores = reply.content.metric_records["scores"]
+            scores["correct"], scores["total"] = [0, 13, 1, 1], [0, 12, 12, 12]
+        return reply
+
+    here.grid.spoil[101] = change
+    scores = here.engine.evaluate(np.arange(12), vector(here.job)[None], np.zeros(12, np.int64))
+    assert scores.clients.tolist() == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
+    assert here.roster.invalid == {5: 1}
 
 
 def test_nothing_is_shared_between_messages(blob_job, world) -> None:

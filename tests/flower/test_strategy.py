@@ -146,6 +146,30 @@ def test_every_cluster_is_evaluated_at_the_server() -> None:
     assert result.evaluate_metrics_serverapp[2] == MetricRecord({"cluster-0.acc": 0.5})
 
 
+@pytest.mark.parametrize(
+    ("lie", "found"),
+    [
+        ({"eval_acc": 1e308}, {"eval_acc": 1.0, "num-examples": 30}),  # no number at the models' precision: dropped whole
+        ({"eval_acc": 1e30}, {"eval_acc": 1.0, "num-examples": 40}),
+        ({"num-examples": 10**9}, {"eval_acc": (10 * 3 + 100 * 5) / 130, "num-examples": 130}),  # 10 times the median weight
+        ({f"k{i}": 1.0 for i in range(1000)}, {"eval_acc": 2.0, "num-examples": 40}),
+    ],
+    ids=["no number", "far", "heavy", "wordy"],
+)
+def test_no_client_owns_the_final_metrics(lie, found, caplog) -> None:
+    grid = grid_of([0.0, 1.0, 2.0, 5.0])
+
+    def change(question: Message, reply: Message) -> Message:
+        if question.metadata.message_type == "evaluate":
+            reply.content.metric_records["metrics"].update(lie)
+        return reply
+
+    grid.spoil[4] = change
+    result = start(FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
+    assert dict(result.evaluate_metrics_clientapp[1]) == pytest.approx(found)
+    assert "client-3" in caplog.text or "left out 1000 test metrics" in caplog.text
+
+
 def test_a_reply_without_losses_is_dropped_and_named(caplog) -> None:
     grid = grid_of([0.0, 1.0, 2.0, 5.0])
 

@@ -49,7 +49,7 @@ def build(job: Experiment, consent: bool = False, **options: Any) -> World:
     nodes_for(grid, job, share_class_counts=consent)
     roster = Roster(settings.strikes)
     federation = job.federation()
-    wire = RecipeWire.of(job.simulator(federation).model, federation.n_classes, settings.private_losses)
+    wire = RecipeWire.of(job.simulator(federation).model, federation.n_classes, settings.private_losses, local=job.local)
     private = privacy_of(job.algorithm) if settings.private_losses else None
     attendance = Attendance(Post(grid, settings.poll), roster, introduction)
     made = World(grid, roster, attendance, FlowerEngine(grid, roster, wire, settings, private), job)

@@ -19,15 +19,15 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from flwr.app import Message, RecordDict
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
 from fedgwc.core import Ids, Scores, Split, TooFewReplies, Updates
 from fedgwc.engines.meter import Costs, Reported
-from fedgwc.flower.checks import Invalid
+from fedgwc.flower.checks import UNREADABLE, Invalid
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Letter, Post, is_away
+from fedgwc.flower.post import Letter, Post, Reply, is_away, last_line
 from fedgwc.flower.private import PrivateLosses
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.wire import Question, Rewarded, Scored, Summed, Task, Trained, Wire
@@ -56,7 +56,8 @@ class FlowerEngine:
 
     def begin(self, number: int, labels: Ids) -> None:
         """Before each round: its number, and which model serves whom (who may stand in for whom)."""
-        self.number, self.labels = number, labels
+        self.number = self.roster.round = number
+        self.labels = labels
         self.reported, self.tested = [], []
 
     # The Engine protocol
@@ -149,22 +150,22 @@ class FlowerEngine:
             answers += self._judge(self._read(node, question.tasks, reply, read))
         return sorted(answers, key=lambda a: order[a.task])
 
-    def _read(
-        self, node: int, tasks: tuple[Task, ...], reply: Message | None, read: Read[Answer]
-    ) -> dict[Task, Answer | Invalid]:
+    def _read(self, node: int, tasks: tuple[Task, ...], reply: Reply | None, read: Read[Answer]) -> dict[Task, Answer | Invalid]:
         if reply is None or is_away(reply):
-            self.roster.absent(node)
+            self.roster.kept_silent(node)
             return {}
+        self.roster.answered(node)
+        if isinstance(reply, Invalid):
+            return dict.fromkeys(tasks, reply)
         if reply.has_error():  # it is there but could not do it: missing rows, and nothing to hold against its clients
-            reason = (reply.error.reason or f"code {reply.error.code}").strip().splitlines()[-1]
-            log.warning("round %d: the app on node %d failed: %.300r", self.number, node, reason)
+            log.warning("round %d: the app on node %d failed: %.300r", self.number, node, last_line(reply.error))
             self.roster.doubtful.add(node)
             return {}
         try:
             return read(reply.content, tasks)
         except Invalid as reason:
             return dict.fromkeys(tasks, reason)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, MemoryError) as error:
+        except UNREADABLE as error:
             return dict.fromkeys(tasks, Invalid(f"it cannot be read: {error!r}"))
 
     def _judge(self, answers: Found[Answer]) -> list[Answer]:

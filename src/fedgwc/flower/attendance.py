@@ -9,9 +9,10 @@ from collections.abc import Callable
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedgwc.errors import InputError
-from fedgwc.flower.checks import Invalid
+from fedgwc.flower import checks
+from fedgwc.flower.checks import UNREADABLE, Invalid
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Letter, Post, is_away
+from fedgwc.flower.post import Letter, Post, Reply, is_away
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.wire import PROTOCOL, Identity
 
@@ -61,17 +62,19 @@ class Attendance:
             if node in here:
                 self._place(node, (name,))
 
-    def _meet(self, node: int, reply: Message) -> None:
+    def _meet(self, node: int, reply: Reply) -> None:
         if is_away(reply):
             return  # it will be asked again
         try:
+            if isinstance(reply, Invalid):
+                raise reply
             identity = self.introduction(reply, node)
             if self.like is not None and (identity.shape, identity.n_classes) != (self.like.shape, self.like.n_classes):
                 ours = f"{self.like.shape} and {self.like.n_classes} classes"
                 raise Invalid(f"its samples are {identity.shape} and {identity.n_classes} classes, the others' {ours}")
-        except (Invalid, ValueError, TypeError) as reason:
+        except (Invalid, *UNREADABLE) as reason:
             self._failed[node] = self._failed.get(node, 0) + 1
-            if not reply.has_error() or self._failed[node] >= PATIENCE:
+            if isinstance(reply, Invalid) or not reply.has_error() or self._failed[node] >= PATIENCE:
                 self._refused.add(node)
             log.error("node %d %s: %.300s", node, "is refused" if node in self._refused else "failed to introduce itself", reason)
             return
@@ -92,21 +95,29 @@ class Attendance:
         self.newcomers |= dict.fromkeys(fresh, node)
         log.info("node %d serves %d clients, %d of them new", node, len(names) - len(taken), len(fresh))
 
-    def gather(self, options: Options) -> None:
-        """Wait until enough clients are there, and number those who are new."""
-        until = time.monotonic() + options.wait
+    def gather(self, options: Options, resumed: bool = False) -> None:
+        """Wait until enough clients are there. A run that goes on needs no more of them than any of its rounds does.
+
+        It gives the others a round's deadline to come back, so that a short stop of the server changes nothing.
+        """
+        began = time.monotonic()
         while True:
             self.update()
-            there = len(self.roster.available()) + len(self.newcomers)
-            if there >= options.min_clients:
+            there, waited = len(self.roster.available()) + len(self.newcomers), time.monotonic() - began
+            if there >= max(1, options.min_clients - len(self.roster.excluded)):
                 return
-            if time.monotonic() > until:
+            if resumed and there >= options.min_replies and waited >= min(options.deadline, options.wait):
+                log.warning("going on with %d clients; %d were there before", there, len(self.roster))
+                return
+            if waited > options.wait:
+                needed = options.min_replies if resumed else options.min_clients
+                change = "min-replies" if resumed else "min-clients"
                 raise InputError(
-                    f"{there} clients came within {options.wait:g} s and {options.min_clients} are needed; "
-                    "start more nodes, or change min-clients or wait"
+                    f"{there} clients came within {options.wait:g} s and {needed} are needed; "
+                    f"start more nodes, or change {change} or wait"
                 )
             time.sleep(options.poll)
 
     def admit(self) -> list[str]:
         """The newcomers, numbers first and in order, so that client 10 comes after client 9. They are not numbered yet."""
-        return sorted(self.newcomers, key=lambda n: (not n.isdigit(), int(n) if n.isdigit() else 0, n))
+        return sorted(self.newcomers, key=lambda n: (not checks.is_number(n), int(n) if checks.is_number(n) else 0, n))

@@ -7,18 +7,36 @@ from __future__ import annotations
 
 import io
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from flwr.app import Array
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 MOST_SAMPLES = 10**9
-MOST_STEPS = 10**6
+MOST_STEPS = 10**4  # unless an operator says otherwise: a reply's losses are kept, and everybody's are padded to the longest
 MOST_NAMES = 10**5
 LONGEST_NAME = 200
+LARGEST = float(np.finfo(np.float32).max)  # what is finite here must be so at the models' precision too
 _HEADER = 4096  # bytes that a plain array's header may take
+
+
+# What reading somebody's bytes may raise; a lost connection is none of these.
+UNREADABLE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    DecodeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
 
 
 class Invalid(Exception):  # noqa: N818 - a verdict, not a failure of this program
@@ -41,7 +59,7 @@ def array(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[A
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         came, fortran, kind = read(stream)
-    except (ValueError, TypeError, EOFError, SyntaxError, RecursionError, MemoryError) as error:
+    except Exception as error:  # numpy lets Python's own parser read the header: there is no telling what that raises
         raise Invalid(f"an array's header cannot be read: {str(error)[:100]}") from None
     if tuple(came) != shape or kind != dtype or (fortran and len(shape) > 1):
         raise Invalid(f"an array of shape {str(came)[:60]} and type {str(kind)[:20]} came, {shape} and {dtype} are expected")
@@ -66,8 +84,8 @@ def count(record: Mapping[str, Any], key: str, least: int = 0) -> int:
 
 def number(record: Mapping[str, Any], key: str) -> float:
     value = record.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise Invalid(f"{key} must be a finite number, got {_short(value)}")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= LARGEST:
+        raise Invalid(f"{key} must be a finite number within the range of float32, got {_short(value)}")
     return float(value)
 
 
@@ -79,13 +97,19 @@ def share(record: Mapping[str, Any], key: str) -> float:
     return value
 
 
-def losses(record: Mapping[str, Any], key: str = "losses") -> NDArray[np.float64]:
+def losses(record: Mapping[str, Any], key: str = "losses", most: int = MOST_STEPS) -> NDArray[np.float64]:
     """One finite loss per local step."""
+    values = record.get(key)
+    if isinstance(values, list) and not 1 <= len(values) <= most:
+        raise Invalid(f"{key} must hold one loss per local step, at most {most}, got {len(values)} of them")
+    return finite(record, key)
+
+
+def finite(record: Mapping[str, Any], key: str) -> NDArray[np.float64]:
+    """A list of numbers that stay finite at the models' precision."""
     values = numbers(record, key)
-    if not 1 <= len(values) <= MOST_STEPS:
-        raise Invalid(f"{key} must hold one loss per local step, got {len(values)} of them")
-    if not np.isfinite(values).all():
-        raise Invalid(f"{key} holds NaN or infinite values")
+    if not (np.abs(values) <= LARGEST).all():
+        raise Invalid(f"{key} holds NaN, infinite values or some beyond the range of float32")
     return values
 
 
@@ -120,6 +144,11 @@ def names(values: Any) -> tuple[str, ...]:
     if len(set(values)) != len(values):
         raise Invalid("it names a client twice")
     return tuple(values)
+
+
+def is_number(text: str) -> bool:
+    """Whether `int` can read it: to `isdigit` alone a superscript is a digit too."""
+    return text.isascii() and text.isdigit()
 
 
 def _short(value: Any) -> str:

@@ -102,7 +102,7 @@ def clients_in(text: Any, n_clients: int) -> list[int]:
     found: set[int] = set()
     for part in str(text if text is not None else "").split(","):
         first, _, last = part.strip().partition("-")
-        if not first.isdigit() or not (last or "0").isdigit() or not int(first) <= int(last or first) < n_clients:
+        if not all(map(checks.is_number, (first, last or "0"))) or not int(first) <= int(last or first) < n_clients:
             raise InputError(f'a node must say which of the {n_clients} clients it serves, as in clients="0-3,7"; got {text!r}')
         found.update(range(int(first), int(last or first) + 1))
     return sorted(found)

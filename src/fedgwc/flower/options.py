@@ -8,6 +8,7 @@ from typing import Any
 
 from fedgwc.core import SMALLEST_COHORT
 from fedgwc.errors import InputError
+from fedgwc.flower.checks import MOST_STEPS
 from fedgwc.settings import override
 
 
@@ -17,11 +18,12 @@ class Options:
 
     deadline: float = 120.0  # seconds for one exchange: the time to live of its messages
     min_replies: int = SMALLEST_COHORT  # valid answers without which a cluster stays as it is
-    min_clients: int = SMALLEST_COHORT  # clients to wait for before the first round
+    min_clients: int = SMALLEST_COHORT  # clients to wait for before the first round; a run that goes on needs min_replies
     wait: float = 600.0  # seconds to wait for them
     retries: int = 10  # attempts at one round before the run stops, to be resumed
     pause: float = 5.0  # seconds between such attempts
     strikes: int = 3  # invalid replies in a row after which a client is excluded
+    max_steps: int = MOST_STEPS  # local steps, and losses, that a client may tell of per round
     poll: float = 0.2  # seconds between looks into the mailbox
     private_losses: bool = False  # clients tell rewards, and losses only in masked sums; up to three exchanges per round
 
@@ -29,7 +31,7 @@ class Options:
         if not (self.deadline > 0 and self.poll > 0 and self.wait >= 0 and self.pause >= 0):
             got = f"{self.deadline}, {self.poll}, {self.wait} and {self.pause}"
             raise InputError(f"deadline and poll must be positive seconds, wait and pause at least 0, got {got}")
-        for name in ("min_replies", "min_clients", "retries", "strikes"):
+        for name in ("min_replies", "min_clients", "retries", "strikes", "max_steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
 

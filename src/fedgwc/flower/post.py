@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
-log = logging.getLogger("fedgwc")
+from fedgwc.flower.checks import UNREADABLE, Invalid
+
+Reply = Message | Invalid
 
 GRACE = 2.0  # seconds past the deadline in which an expired message may still be reported as such
 AWAY = (3, 4, 5)  # Flower's error codes for a message or reply that is unavailable, and for a node that is
@@ -27,7 +28,7 @@ class Letter:
 
 
 class Post:
-    """Sends and collects over a Flower grid. A reply that cannot even be unpacked counts as none."""
+    """Sends and collects over a Flower grid. A reply that cannot even be unpacked is `Invalid`."""
 
     def __init__(self, grid: Grid, poll: float = 0.2) -> None:
         self.grid, self.poll = grid, poll
@@ -45,29 +46,24 @@ class Post:
         ids = [i or "" for i in self.grid.push_messages(messages)]
         return ids if len(ids) == len(letters) else [""] * len(letters)
 
-    def collect(self, ids: Iterable[str]) -> dict[str, Message]:
+    def collect(self, ids: Iterable[str]) -> dict[str, Reply]:
         """What has arrived for these messages so far, by the message that it answers (an error names no sender)."""
-        wanted = list(ids)
-        if not wanted:
-            return {}
-        replies = {m.metadata.reply_to_message_id: m for m in self._pull(wanted)}
-        self.bytes_up += sum(size_of(m.content) for m in replies.values() if m.has_content())
-        return replies
+        return {i: reply for i in list(ids) if (reply := self._pull(i)) is not None}
 
-    def _pull(self, ids: list[str]) -> list[Message]:
+    def _pull(self, i: str) -> Reply | None:
+        # One at a time: whatever is pulled counts as delivered, so an unreadable reply would take others with it.
         try:
-            return list(self.grid.pull_messages(ids))
-        except (ValueError, TypeError, KeyError) as error:  # somebody's bytes are no message
-            if len(ids) == 1:
-                log.warning("a reply could not be unpacked and is ignored: %.200r", error)
-                return []
-        return [m for i in ids for m in self._pull([i])]
+            reply = next(iter(self.grid.pull_messages([i])), None)
+            self.bytes_up += size_of(reply.content) if reply is not None and reply.has_content() else 0
+            return reply
+        except UNREADABLE as error:
+            return Invalid(f"it cannot be unpacked: {error!r:.200}")
 
-    def exchange(self, letters: Sequence[Letter], deadline: float, group: str = "") -> list[Message | None]:
+    def exchange(self, letters: Sequence[Letter], deadline: float, group: str = "") -> list[Reply | None]:
         """The reply to each letter; None where none came in time, or where the node left meanwhile."""
         ids = self.send(letters, deadline, group)
         waiting = {i: k for k, i in enumerate(ids) if i}
-        replies: list[Message | None] = [None] * len(letters)
+        replies: list[Reply | None] = [None] * len(letters)
         until, look = time.monotonic() + deadline + GRACE, time.monotonic() + LOOK_AROUND
         while waiting and time.monotonic() < until:
             for i, reply in self.collect(waiting).items():
@@ -81,9 +77,14 @@ class Post:
         return replies
 
 
-def is_away(reply: Message | None) -> bool:
+def last_line(error: Error) -> str:
+    """Of the reason that a node gives, which may be a traceback, or blank."""
+    return next(iter((error.reason or "").strip().splitlines()[-1:]), f"code {error.code}")
+
+
+def is_away(reply: Reply | None) -> bool:
     """Nobody answered: no reply, or an error that the SuperLink wrote in the node's place."""
-    return reply is None or (reply.has_error() and reply.error.code in AWAY)
+    return reply is None or (isinstance(reply, Message) and reply.has_error() and reply.error.code in AWAY)
 
 
 def size_of(content: RecordDict) -> int:

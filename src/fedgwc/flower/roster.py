@@ -11,6 +11,8 @@ from fedgwc.core import Ids
 
 log = logging.getLogger("fedgwc")
 
+LONGEST_REST = 16  # rounds
+
 
 @dataclass(frozen=True)
 class Members:
@@ -33,6 +35,9 @@ class Roster:
         self.node: dict[str, int] = {}  # by name; only nodes that introduced themselves
         self.silent: set[int] = set()  # nodes that did not answer in time
         self.doubtful: set[int] = set()  # nodes whose app failed: perhaps they serve somebody else by now
+        self.missed: dict[int, int] = {}  # by node: exchanges in a row in which it kept silent
+        self.rests: dict[int, int] = {}  # by node: the round in which it is asked again
+        self.round = 0
         self.strikes: dict[int, int] = {}
         self.invalid: dict[int, int] = {}
         self.excluded: dict[int, str] = {}
@@ -59,8 +64,26 @@ class Roster:
         """A node no longer serves clients that it served before."""
         self.node = {name: at for name, at in self.node.items() if at != node or name in but}
 
-    def absent(self, node: int) -> None:
+    def kept_silent(self, node: int) -> None:
+        """It was asked and everybody waited for it. Once may happen to anyone; from then on it costs fewer and fewer rounds."""
         if node not in self.silent:
+            self.missed[node] = missed = self.missed.get(node, 0) + 1
+            if missed == 2:
+                log.warning("node %d came back and kept silent again: it rests for 1, 2, 4, ... rounds until it answers", node)
+            if missed > 1:
+                self.rests[node] = self.round + 1 + min(2 ** (missed - 2), LONGEST_REST)
+        self.absent(node)
+
+    def answered(self, node: int) -> None:
+        self.missed.pop(node, None)
+        self.rests.pop(node, None)
+
+    def is_up(self, node: int) -> bool:
+        """Whether it makes sense to ask it now."""
+        return node not in self.silent and self.rests.get(node, 0) <= self.round
+
+    def absent(self, node: int) -> None:
+        if node not in self.silent and self.missed.get(node, 0) <= 1:
             served = [n for n, at in self.node.items() if at == node]
             log.warning("node %d does not answer; its clients sit out until it does: %s", node, ", ".join(served)[:300])
         self.silent.add(node)
@@ -70,7 +93,7 @@ class Roster:
         return np.array([k for k, name in enumerate(self.names) if k not in self.excluded and self._up(name)], np.int64)
 
     def _up(self, name: str) -> bool:
-        return name in self.node and self.node[name] not in self.silent
+        return name in self.node and self.is_up(self.node[name])
 
     # Behaviour
 

@@ -36,6 +36,7 @@ class Rounds(Generic[State]):
         """The state after round `number`. A round that gets too few replies changes nothing and is tried again."""
         options = self.engine.options
         for attempt in range(1, options.retries + 1):
+            self.engine.roster.round = number
             self.attendance.update()
             state = self.welcome(state, number)
             labels = self.algorithm.clustering(state).labels.copy()
@@ -44,6 +45,7 @@ class Rounds(Generic[State]):
             try:
                 return self.algorithm.round(state, self.engine, Rng(self.seed, number))
             except TooFewReplies as few:
+                self.engine.roster.rests.clear()  # everybody is needed
                 log.warning("round %d, attempt %d of %d: %s; nothing changed", number, attempt, options.retries, few)
                 time.sleep(options.pause if attempt < options.retries else 0)
         raise InputError(
@@ -56,7 +58,7 @@ class Rounds(Generic[State]):
 
         Where nobody may know these losses they join the largest.
         """
-        names = [n for n in self.attendance.admit() if self.attendance.newcomers[n] not in self.engine.roster.silent]
+        names = [n for n in self.attendance.admit() if self.engine.roster.is_up(self.attendance.newcomers[n])]
         if not names:
             return state
         clustering = self.algorithm.clustering(state)

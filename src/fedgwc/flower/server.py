@@ -74,13 +74,14 @@ def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None
     try:
         journal = Journal(folder, job.algorithm)
         saved = journal.restore(roster) if known else None
-        attendance.gather(options)
+        attendance.gather(options, resumed=saved is not None)
         like = attendance.like
         assert like is not None  # noqa: S101 - gather has met somebody
         simulator = job.simulator(placeholder(like))
         if not known:
             folder.create(_config(job, like, options))
-        wire = RecipeWire.of(simulator.model, like.n_classes, options.private_losses)
+        bounds = {"local": job.local, "max_steps": options.max_steps}
+        wire = RecipeWire.of(simulator.model, like.n_classes, options.private_losses, **bounds)
         engine = FlowerEngine(grid, roster, wire, options, private)
         return _Run(job, journal, Rounds(job.algorithm, engine, attendance, job.seed), simulator).go(saved)
     finally:

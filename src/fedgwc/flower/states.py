@@ -59,9 +59,12 @@ class StateWire:
     n_params: int | None
     config: dict[Kind, dict[str, Any]] = field(default_factory=dict)
     private: bool = False  # losses stay with the clients
+    max_steps: int = checks.MOST_STEPS
 
     @classmethod
-    def of(cls, arrays: ArrayRecord, config: dict[Kind, dict[str, Any]], private: bool = False) -> StateWire:
+    def of(
+        cls, arrays: ArrayRecord, config: dict[Kind, dict[str, Any]], private: bool = False, max_steps: int = checks.MOST_STEPS
+    ) -> StateWire:
         entries, fixed = [], {}
         for name, array in arrays.items():
             values = array.numpy()
@@ -74,7 +77,7 @@ class StateWire:
         entries.sort(key=lambda e: e.name.split(".")[-1] in BUFFERS)  # stable: otherwise in the order given
         n = sum(int(np.prod(e.shape)) for e in entries if e.name.split(".")[-1] not in BUFFERS)
         wide = torch.float64 if any(e.dtype == np.float64 for e in entries) else torch.float32
-        return cls(tuple(entries), fixed, tuple(arrays), wide, n, config, private)
+        return cls(tuple(entries), fixed, tuple(arrays), wide, n, config, private, max_steps)
 
     # Vectors and arrays
 
@@ -113,18 +116,18 @@ class StateWire:
         records = list(content.array_records.values())
         if len(records) != 1 or set(records[0]) != set(self.order):
             raise Invalid("the reply must hold one ArrayRecord with the names of the model that was sent")
-        size = checks.count(_metrics(content), "num-examples", 1)
-        losses, kept = losses_of(content, next(iter(content.metric_records)), self.private)
+        size = checks.count(metrics_of(content), "num-examples", 1)
+        losses, kept = losses_of(content, next(iter(content.metric_records)), self.private, self.max_steps)
         return {tasks[0]: Trained(tasks[0], self.vector(records[0]).numpy(), losses, size, kept=kept)}
 
     def scored(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Scored | Invalid]:
-        metrics = _metrics(content)
-        loss, total = float(checks.losses(metrics).mean()), np.array([checks.count(metrics, "num-examples", 1)], np.float64)
-        return {tasks[0]: Scored(tasks[0], loss, np.zeros(1), total)}
+        metrics = metrics_of(content)
+        losses, total = checks.losses(metrics, most=self.max_steps), checks.count(metrics, "num-examples", 1)
+        return {tasks[0]: Scored(tasks[0], float(losses.mean()), np.zeros(1), np.array([total], np.float64))}
 
 
-def _metrics(content: RecordDict) -> MetricRecord:
+def metrics_of(content: RecordDict) -> MetricRecord:
     records = list(content.metric_records.values())
     if len(records) != 1:
-        raise Invalid("the reply must hold one MetricRecord with num-examples and losses")
+        raise Invalid("the reply must hold one MetricRecord, with num-examples and, of training, losses")
     return records[0]

@@ -19,17 +19,17 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core import Algorithm, Clustering
 from fedgwc.engines.flower import FlowerEngine
 from fedgwc.errors import InputError
-from fedgwc.flower import checks
 from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.checks import Invalid
+from fedgwc.flower.checks import UNREADABLE, Invalid
 from fedgwc.flower.journal import Journal, told
+from fedgwc.flower.means import averaged, scalars
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Letter, Post
 from fedgwc.flower.private import PrivateLosses, privacy_of
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import speak
-from fedgwc.flower.states import StateWire, introduction
+from fedgwc.flower.states import StateWire, introduction, metrics_of
 from fedgwc.flower.wire import Kind, Task
 from fedgwc.record import RunFolder
 from fedgwc.settings import override, plain
@@ -78,12 +78,12 @@ class FedGWCStrategy(Strategy):
         speak()
         options = replace(self.options, deadline=float(timeout))
         configs: dict[Kind, Any] = {"train": dict(train_config or {}), "evaluate": dict(evaluate_config or {})}
-        wire = StateWire.of(initial_arrays, configs, options.private_losses)
+        wire = StateWire.of(initial_arrays, configs, options.private_losses, options.max_steps)
         roster = Roster(options.strikes)
         attendance = Attendance(Post(grid, options.poll), roster, introduction)
         journal = self._journal(wire, options)
         saved = journal.restore(roster) if journal else None
-        attendance.gather(options)
+        attendance.gather(options, resumed=saved is not None)
         engine = FlowerEngine(grid, roster, wire, options, self._private())
         rounds = Rounds(self.algorithm, engine, attendance, self.seed)
         began = time.monotonic()
@@ -152,24 +152,22 @@ class FedGWCStrategy(Strategy):
         return result
 
     def _evaluate(self, number: int, clustering: Clustering, engine: FlowerEngine, wire: StateWire) -> MetricRecord:
-        """Every client's own test metrics of its cluster's model, averaged by num-examples; an app without is left out."""
+        """Each client's own test metrics of its cluster's model, averaged (see `means`); an app without is left out."""
         here = engine.roster.available()
         tasks = [Task(int(k), engine.roster.names[k], int(clustering.labels[k])) for k in here]
         questions = wire.evaluate(tasks, clustering.models, "test", number)
         letters = [Letter(engine.roster.node[q.tasks[0].name], q.kind, q.content) for q in questions]
-        sums: dict[str, list[tuple[float, int]]] = {}
-        for reply in engine.post.exchange(letters, engine.options.deadline, str(number)):
-            for record in reply.content.metric_records.values() if reply is not None and reply.has_content() else ():
-                try:
-                    weight = checks.count(record, "num-examples", 1)
-                    scalars = {k: checks.number(record, k) for k, v in record.items() if not isinstance(v, list)}
-                except Invalid as reason:
-                    log.warning("dropped somebody's test metrics: %s", reason)
-                    continue
-                for key, value in scalars.items():
-                    sums.setdefault(key, []).append((value, weight))
-        means = {k: sum(v * w for v, w in pairs) / sum(w for _, w in pairs) for k, pairs in sums.items() if k != "num-examples"}
-        return MetricRecord({**means, **({"num-examples": int(sum(w for _, w in sums["num-examples"]))} if sums else {})})
+        told: dict[str, dict[str, float]] = {}
+        for task, reply in zip(tasks, engine.post.exchange(letters, engine.options.deadline, str(number)), strict=True):
+            if reply is None or (isinstance(reply, Message) and not (reply.has_content() and reply.content.metric_records)):
+                continue  # it is away, or its app has none
+            try:
+                if isinstance(reply, Invalid):
+                    raise reply
+                told[task.name] = scalars(metrics_of(reply.content))
+            except (Invalid, *UNREADABLE) as reason:
+                log.warning("dropped the test metrics of client %s: %.300s", task.name, reason)
+        return MetricRecord({**averaged(told)})
 
     def summary(self) -> None:
         log.info("%s", self.algorithm)

@@ -30,10 +30,11 @@ from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.keeping import PRIVATE
 from fedgwc.flower.masking import is_sound
-from fedgwc.local import FlatModel
+from fedgwc.flower.post import last_line
+from fedgwc.local import FlatModel, LocalTraining
 
 PROTOCOL = 1
-MOST_CLASSES, LARGEST_SAMPLE = 10**5, 10**8  # a server builds its model from what the first node says
+MOST_CLASSES, LARGEST_SAMPLE, MOST_DIMENSIONS = 10**5, 10**7, 5  # a server builds its model from what the first node says
 Kind = Literal["train", "evaluate"]
 
 
@@ -144,28 +145,38 @@ def fingerprint(model: FlatModel) -> str:
 def introduction(reply: Message, node: int) -> Identity:
     """Whom a node of fedgwc's own client app serves."""
     if reply.has_error():
-        raise Invalid((reply.error.reason or f"code {reply.error.code}").strip().splitlines()[-1])
+        raise Invalid(last_line(reply.error))
     about = reply.content.config_records.get("identity", ConfigRecord())
     if about.get("protocol") != PROTOCOL:
         raise Invalid(f"it speaks protocol {str(about.get('protocol'))[:20]}, this server speaks {PROTOCOL}")
     shape = tuple(int(n) for n in checks.counts(about, "shape"))
-    scale = [tuple(map(float, checks.numbers(about, key))) if about.get(key) else () for key in ("mean", "std")]
-    classes = checks.count(about, "n-classes", 1)
-    if classes > MOST_CLASSES or math.prod(shape) > LARGEST_SAMPLE:
-        raise Invalid(f"samples of shape {shape} and {classes} classes are too large to be true")
-    return Identity(checks.names(about.get("names")), shape, classes, *scale)
+    classes = checks.count(about, "n-classes", 2)
+    if not 1 <= len(shape) <= MOST_DIMENSIONS or not 1 <= math.prod(shape) <= LARGEST_SAMPLE or classes > MOST_CLASSES:
+        raise Invalid(f"no samples have the shape {str(shape)[:60]} and {classes} classes")
+    return Identity(checks.names(about.get("names")), shape, classes, *_scale(about, shape))
 
 
-def losses_of(content: RecordDict, record: str, private: bool) -> tuple[Floats, Kept | None]:
-    """A client's losses, or what it tells about those that it keeps."""
+def _scale(about: ConfigRecord, shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation per channel, or none."""
+    mean, std = (checks.finite(about, key) if about.get(key) else np.empty(0) for key in ("mean", "std"))
+    channels = shape[0] if len(shape) > 1 else 1
+    if len(mean) != len(std) or len(mean) not in (0, channels) or not (std > 0).all():
+        raise Invalid(
+            f"mean and std must be {channels} finite numbers each, std positive, or none; got {len(mean)} and {len(std)}"
+        )
+    return tuple(mean.tolist()), tuple(std.tolist())
+
+
+def losses_of(content: RecordDict, record: str, private: bool, most: int) -> tuple[Floats, Kept | None]:
+    """A client's losses, at most so many, or what it tells about those that it keeps."""
     metrics = content.metric_records.get(record, MetricRecord())
     if not private:
-        return checks.losses(metrics), None
+        return checks.losses(metrics, most=most), None
     if "losses" in metrics:
         raise Invalid("it sent its losses, which are to stay private; does its app lack the mod keep_losses?")
     key, steps = content.config_records.get("party", ConfigRecord()).get("key"), checks.count(metrics, "steps", 1)
-    if not isinstance(key, bytes) or not is_sound(key) or steps > checks.MOST_STEPS:
-        raise Invalid(f"its public key is none, or it made more than {checks.MOST_STEPS} steps")
+    if not isinstance(key, bytes) or not is_sound(key) or steps > most:
+        raise Invalid(f"its public key is none, or it made more than {most} steps")
     return np.empty(0), Kept(steps, key, record)
 
 
@@ -179,11 +190,13 @@ class RecipeWire:
     n_classes: int
     n_params: int | None
     private: bool = False  # losses stay with the clients
+    local: LocalTraining | None = None  # what the recipe lets clients do
+    max_steps: int = checks.MOST_STEPS
 
     @classmethod
-    def of(cls, model: FlatModel, n_classes: int, private: bool = False) -> RecipeWire:
+    def of(cls, model: FlatModel, n_classes: int, private: bool = False, **bounds: Any) -> RecipeWire:
         dtype = torch.empty(0, dtype=model.dtype).numpy().dtype
-        return cls(model.size, dtype, fingerprint(model), n_classes, model.n_params, private)
+        return cls(model.size, dtype, fingerprint(model), n_classes, model.n_params, private, **bounds)
 
     @property
     def compares(self) -> bool:
@@ -229,8 +242,16 @@ class RecipeWire:
         if right > total:
             raise Invalid(f"test-correct is {right} of {total}")
         loss = math.nan if self.private or not total else checks.number(metrics, "test-loss")
-        losses, kept = losses_of(content, f"client-{task.number}", self.private)
+        losses, kept = losses_of(content, f"client-{task.number}", self.private, self._most_steps(size))
         return Trained(task, vector, losses, size, counts, (loss, right, total) if total else None, kept)
+
+    def _most_steps(self, size: int) -> int:
+        """That a client with so many samples can have made."""
+        if self.local is None:
+            return self.max_steps
+        if self.local.steps is not None:  # the operator's own words
+            return self.local.steps
+        return min(self.max_steps, int(self.local.step_counts(torch.tensor([size]))[0]))
 
     def scored(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Scored | Invalid]:
         self._same_model(content)
@@ -239,9 +260,14 @@ class RecipeWire:
         classes = self.n_classes if "correct-by-class" in scores else 1
         names = ("correct-by-class", "total-by-class") if classes > 1 else ("correct", "total")
         correct, total = (checks.counts(scores, key, n * classes).reshape(n, classes).astype(np.float64) for key in names)
-        if (correct > total).any() or (total.sum(1) < 1).any():
-            raise Invalid("a score has no sample, or more right answers than samples")
-        return {t: Scored(t, float(loss[i]), correct[i], total[i]) for i, t in enumerate(tasks)}
+        none = {task.number for task, n in zip(tasks, total, strict=True) if not n.any()}
+        answers: dict[Task, Scored | Invalid] = {}
+        for i, task in enumerate(tasks):
+            if (correct[i] > total[i]).any():
+                answers[task] = Invalid("a score has more right answers than samples")
+            elif task.number not in none:  # who has no sample has no score, of any model, and that is no offence
+                answers[task] = Scored(task, float(loss[i]), correct[i], total[i])
+        return answers
 
     def _same_model(self, content: RecordDict) -> None:
         came = content.config_records.get("about", ConfigRecord()).get("model")

@@ -1,0 +1,163 @@
+"""No single message ends the server app, costs an honest node its reply, or goes unnoticed."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from google.protobuf.message import DecodeError
+
+from fedgwc.errors import InputError
+from fedgwc.flower.attendance import Attendance
+from fedgwc.flower.checks import Invalid
+from fedgwc.flower.client import clients_in
+from fedgwc.flower.masking import new_secret, public_key
+from fedgwc.flower.post import Post
+from fedgwc.flower.roster import Roster
+from fedgwc.flower.states import StateWire
+from fedgwc.flower.wire import RecipeWire, Task, introduction
+from fedgwc.local import LocalTraining
+
+from .grids import LocalGrid
+from .spoiling import train
+from .worlds import nodes_for
+
+
+@pytest.fixture(autouse=True)
+def _log(caplog) -> None:
+    caplog.set_level(logging.INFO, "fedgwc")
+
+
+def poison(grid: LocalGrid, node: int, error: Exception, kind: str) -> None:
+    """That node's replies cannot be unpacked; as Flower does, the pull that fails has delivered all that it asked for."""
+    pull = grid.pull_messages
+
+    def pull_messages(ids):
+        replies = pull(ids)
+        for m in grid.seen:
+            about = m.metadata
+            if (
+                about.dst_node_id == node
+                and about.message_type == kind
+                and about.message_id in {r.metadata.reply_to_message_id for r in replies}
+            ):
+                raise error
+        return replies
+
+    grid.pull_messages = pull_messages
+
+
+@pytest.mark.parametrize("error", [DecodeError("Error parsing message"), ValueError("no children"), IndexError()], ids=repr)
+def test_a_reply_that_cannot_be_unpacked_is_a_strike_and_hurts_nobody_else(error, blob_job, world, caplog) -> None:
+    here = world(blob_job(steps=1), deadline=30.0)  # nobody waits for what has been delivered
+    poison(here.grid, 101, error, "train")
+    assert train(here).clients.tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert here.roster.invalid == dict.fromkeys([4, 5, 6, 7], 1)
+    assert "dropped the reply of client 5 (1 in a row): it cannot be unpacked" in caplog.text
+
+
+def test_an_introduction_that_cannot_be_unpacked_is_refused(blob_job, caplog) -> None:
+    grid = LocalGrid()
+    nodes_for(grid, blob_job(steps=1))
+    poison(grid, 101, DecodeError("Error parsing message"), "query")
+    attendance = Attendance(Post(grid, 0.005), Roster(), introduction)
+    attendance.update()
+    assert attendance.admit() == [str(k) for k in (0, 1, 2, 3, 8, 9, 10, 11)]
+    assert "node 101 is refused: it cannot be unpacked" in caplog.text
+
+
+@pytest.mark.parametrize("reason", ["", " ", "\n \n"], ids=repr)
+def test_an_error_with_a_blank_reason_is_told_by_its_code(reason, blob_job, world, caplog) -> None:
+    here = world(blob_job(steps=1))
+    here.grid.spoil[101] = lambda question, _: Message(Error(2, reason), reply_to=question)
+    assert len(train(here)) == 8
+    assert "the app on node 101 failed: 'code 2'" in caplog.text
+    here.attendance.update()  # a node whose app failed is asked again whom it serves
+    assert "node 101 failed to introduce itself: code 2" in caplog.text
+
+
+def test_names_that_look_like_numbers_are_none() -> None:
+    attendance = Attendance(Post(LocalGrid(), 0.005), Roster(), introduction)
+    attendance.newcomers = dict.fromkeys(["a", "²", "10", "٣", "9"], 100)
+    assert attendance.admit() == ["9", "10", "a", "²", "٣"]
+    for text in ("²", "0-²", "٣"):
+        with pytest.raises(InputError, match="must say which of the 12 clients it serves"):
+            clients_in(text, 12)
+
+
+BAD_IDENTITIES = {
+    "an empty sample": {"shape": [0]},
+    "no dimension": {"shape": []},
+    "a sample that fills the memory": {"shape": [10**8]},
+    "six dimensions": {"shape": [1, 2, 1, 2, 1, 2]},
+    "200,000 dimensions": {"shape": [1] * 200_000},
+    "one class": {"n-classes": 1},
+    "half a class": {"n-classes": 2.5},
+    "too many means": {"mean": [0.5] * 10**5, "std": [1.0] * 10**5},
+    "means without deviations": {"mean": [0.5]},
+    "no deviation": {"mean": [0.5], "std": [0.0]},
+    "nan mean": {"mean": [float("nan")], "std": [1.0]},
+    "infinite mean": {"mean": [1e39], "std": [1.0]},
+}
+
+
+@pytest.mark.parametrize("what", BAD_IDENTITIES)
+def test_the_first_node_is_not_believed_whatever_it_says(what, blob_job, caplog) -> None:
+    """What the first node says of its data all others are measured by, and the model is built for."""
+    grid = LocalGrid()
+    nodes_for(grid, blob_job(steps=1))
+
+    def lie(_: Message, reply: Message) -> Message:
+        reply.content.config_records["identity"].update(BAD_IDENTITIES[what])
+        return reply
+
+    grid.spoil[100] = lie
+    attendance = Attendance(Post(grid, 0.005), Roster(), introduction)
+    attendance.update()
+    assert "node 100 is refused" in caplog.text
+    assert attendance.like is not None
+    assert (attendance.like.shape, attendance.like.n_classes) == ((8,), 4)
+    assert attendance.admit() == [str(k) for k in range(4, 12)]
+
+
+def test_a_client_tells_of_no_more_steps_than_its_samples_make(blob_job) -> None:
+    job = blob_job()
+    model = job.simulator(job.federation()).model
+    for local, size, most in (
+        (LocalTraining(steps=20_000), 5, 20_000),  # the operator asked for them
+        (LocalTraining(epochs=2, batch=10), 35, 6),
+        (LocalTraining(epochs=2, batch=10), 7, 2),
+        (LocalTraining(epochs=2, batch=10), 10**9, 100),  # a size is somebody else's word too
+    ):
+        assert RecipeWire.of(model, 4, local=local, max_steps=100)._most_steps(size) == most
+
+
+def test_private_steps_are_bounded_by_the_recipe(blob_job, world) -> None:
+    here = world(blob_job(steps=2), private_losses=True)
+
+    def boast(question: Message, reply: Message) -> Message:
+        if question.metadata.message_type == "train":
+            reply.content.metric_records["client-5"]["steps"] = 3
+        return reply
+
+    here.grid.spoil[101] = boast
+    assert 5 not in train(here).clients
+    assert here.roster.invalid == {5: 1}
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_an_app_of_ones_own_tells_of_no_more_steps_than_the_operator_allows(private) -> None:
+    wire = StateWire.of(ArrayRecord({"w": Array(np.zeros(2))}), {}, private, max_steps=3)
+    task, party = Task(0, "a", 0), ConfigRecord({"key": public_key(new_secret())})
+
+    def reply(n: int) -> RecordDict:
+        told = {"steps": n} if private else {"losses": [1.0] * n}
+        metrics = MetricRecord({"num-examples": 1, **told})
+        return RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(2))}), "metrics": metrics, "party": party})
+
+    assert task in wire.trained(reply(3), [task])
+    for read in (wire.trained, wire.scored):
+        with pytest.raises(Invalid, match=r"more than 3 steps|at most 3|losses must be"):
+            read(reply(4), [task])
