@@ -13,6 +13,7 @@ from pathlib import Path
 from shutil import copy
 
 import pytest
+from cryptography import x509
 
 from fedgwc.cli import main
 from fedgwc.deploy import flwr_cli
@@ -136,7 +137,18 @@ def test_a_folder_of_something_else(tmp_path, capsys) -> None:
     assert "was not written by fedgwc deploy init" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("plan", [{"host": "a b"}, {"host": "$(x)"}, {"port": 0}, {"nodes": 0}, {"bind": "everywhere"}])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"host": "a b"},
+        {"host": "$(x)"},
+        {"port": 0},
+        {"nodes": 0},
+        {"bind": "everywhere"},
+        {"host": "a:b"},
+        {"host": "a", "node_port": 8000},
+    ],
+)
 def test_impossible_plans_are_refused(plan) -> None:
     with pytest.raises(InputError):
         Plan("digits", **plan)
@@ -197,6 +209,57 @@ def test_the_core_does_not_need_flower() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install 'fedgwc[flower]'" in done.stdout
+
+
+# Who can reach the server
+
+
+def test_nobody_elses_machine_reaches_the_operators_port_unless_asked_for(folder) -> None:
+    """Flower's Control API has no authentication here and shares its port with what nodes use."""
+    assert "--host 127.0.0.1 --port 9 " in (folder / "superlink" / "start.sh").read_text()
+    assert tomllib.loads((folder / "flwr" / "config.toml").read_text())["superlink"]["tls"]["address"] == "127.0.0.1:9"
+    for script in folder.glob("nodes/*/start.sh"):
+        assert '--superlink "fed.example.org:8443"' in script.read_text()
+    readme = (folder / "README.md").read_text()
+    assert "Whoever reaches that port is an operator" in readme
+    assert "superlink/proxy.sh" in readme
+
+
+def test_the_proxy_passes_on_what_nodes_use_and_nothing_else(folder) -> None:
+    from flwr.supernode import fleet_http_client
+
+    conf = (folder / "superlink" / "nginx.conf").read_text()
+    places = re.findall(r"location (\S+) \{\s*(.*)", conf)
+    assert places == [("/v1/fleet/", "limit_except POST { deny all; }"), ("/", "return 403; }")]
+    assert "proxy_pass https://127.0.0.1:9/v1/fleet/;" in conf
+    assert "listen 8443 ssl;" in conf
+    paths = re.findall(r'path="([^"]+)"', Path(fleet_http_client.__file__).read_text())
+    assert len(paths) > 5
+    assert all(path.startswith("/v1/fleet/") for path in paths)
+
+
+def test_on_one_machine_nodes_need_no_proxy(tmp_path, folder) -> None:
+    init(tmp_path / "one", Plan(str(tmp_path / "recipe.toml")))
+    assert not (tmp_path / "one" / "superlink" / "nginx.conf").exists()
+    assert '--superlink "127.0.0.1:8000"' in (tmp_path / "one" / "nodes" / "node-1" / "start.sh").read_text()
+
+
+def test_a_server_that_others_reach_is_warned_of(tmp_path, folder, capsys) -> None:
+    public, recipe = tmp_path / "public", str(tmp_path / "recipe.toml")
+    assert code("init", str(public), "--recipe", recipe, "--port", "9", "--bind", "0.0.0.0") == 0  # noqa: S104
+    assert "warning: the server listens on 0.0.0.0:9, and whoever reaches that port" in capsys.readouterr().err
+    assert "is an operator**" in (public / "README.md").read_text()
+    assert [f.what for f in check(public) if f.verdict == "WARNING"] == ["who reaches the server"]
+    assert code("check", str(public)) == 0
+    assert "WARNING" in capsys.readouterr().out
+    assert not [f for f in check(folder) if f.warning]
+
+
+def test_the_certificate_is_for_the_address_that_the_server_app_connects_to(tmp_path, folder) -> None:
+    init(tmp_path / "vpn", Plan(str(tmp_path / "recipe.toml"), host="fed.example.org", bind="10.9.8.7"))
+    server = x509.load_pem_x509_certificate((tmp_path / "vpn" / "superlink" / "server.crt").read_bytes())
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "10.9.8.7" in map(str, names.get_values_for_type(x509.IPAddress))
 
 
 # Private losses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import ipaddress
 import json
 import re
 import socket
@@ -20,6 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
+from fedgwc.deploy.network import exposed, joined
 from fedgwc.deploy.write import Plan, parsed
 from fedgwc.errors import InputError
 from fedgwc.flower.private import privacy_of
@@ -35,6 +37,11 @@ class Finding:
     what: str
     ok: bool
     detail: str = ""
+    warning: bool = False  # allowed, and still to be read
+
+    @property
+    def verdict(self) -> str:
+        return "WARNING" if self.ok and self.warning else "ok" if self.ok else "WRONG"
 
 
 def check(folder: Path) -> list[Finding]:
@@ -49,6 +56,7 @@ def check(folder: Path) -> list[Finding]:
         lambda: _modes(folder),
         lambda: _server(folder, plan),
         lambda: _nodes(folder),
+        lambda: _reach(plan),
         lambda: _connection(folder, plan),
     ]
     findings: list[Finding] = []
@@ -144,8 +152,9 @@ def _server(folder: Path, plan: Plan) -> Iterator[Finding]:
         yield Finding(f"{name} is valid", valid, f"until {until:%Y-%m-%d}")
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     hosts = [str(n) for n in [*names.get_values_for_type(x509.DNSName), *names.get_values_for_type(x509.IPAddress)]]
-    covered = plan.host in hosts
-    yield Finding("server's name", covered, plan.host if covered else f"nodes connect to {plan.host}, server.crt is for {hosts}")
+    host = str(ipaddress.ip_address(plan.host)) if ":" in plan.host else plan.host
+    covered = host in hosts
+    yield Finding("server's name", covered, host if covered else f"nodes connect to {host}, server.crt is for {hosts}")
 
 
 def _public(key: PublicKeyTypes) -> bytes:
@@ -169,14 +178,25 @@ def _nodes(folder: Path) -> Iterator[Finding]:
             yield Finding(f"ca.crt of {home.name}", False, "differs from ca/ca.crt; copy that one")
 
 
+def _reach(plan: Plan) -> Iterator[Finding]:
+    danger = exposed(plan.bind, plan.port)
+    yield Finding("who reaches the server", True, danger or f"its own machine only: it listens on {plan.bind}", bool(danger))
+
+
 def _connection(folder: Path, plan: Plan) -> Iterator[Finding]:
     """A server that is not there yet is no mistake; one that cannot show this federation's certificate is."""
+    yield _answer(folder, "SuperLink", "start.sh", *plan.operator_at)
+    if plan.proxied:
+        yield _answer(folder, "proxy", "proxy.sh", *plan.nodes_at)
+
+
+def _answer(folder: Path, what: str, script: str, host: str, port: int) -> Finding:
     context = ssl.create_default_context(cafile=str(folder / "ca" / "ca.crt"))
-    address: Any = (plan.host, plan.port)
+    at = joined(host, port)
     try:
-        with socket.create_connection(address, timeout=3) as raw, context.wrap_socket(raw, server_hostname=plan.host):
-            yield Finding("SuperLink", True, f"answers at {plan.host}:{plan.port}")
+        with socket.create_connection((host, port), timeout=3) as raw, context.wrap_socket(raw, server_hostname=host):
+            return Finding(what, True, f"answers at {at}")
     except ssl.SSLError as error:
-        yield Finding("SuperLink", False, f"somebody else answers at {plan.host}:{plan.port}: {error.reason}")
+        return Finding(what, False, f"somebody else answers at {at}: {error.reason}")
     except OSError:
-        yield Finding("SuperLink", True, f"does not run yet at {plan.host}:{plan.port}; start it with superlink/start.sh")
+        return Finding(what, True, f"does not run yet at {at}; start it with superlink/{script}")
