@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -236,6 +237,12 @@ def test_the_proxy_passes_on_what_nodes_use_and_nothing_else(folder) -> None:
     paths = re.findall(r'path="([^"]+)"', Path(fleet_http_client.__file__).read_text())
     assert len(paths) > 5
     assert all(path.startswith("/v1/fleet/") for path in paths)
+
+
+@pytest.mark.parametrize(("version", "fits"), [("1.39.0", False), ("1.40.0", True), ("1.41.2", True), ("1.42.0", False)])
+def test_nodes_must_speak_the_servers_protocol(version: str, fits: bool, folder, monkeypatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+    assert ("Flower" not in wrong(folder)) == fits
 
 
 def test_on_one_machine_nodes_need_no_proxy(tmp_path, folder) -> None:

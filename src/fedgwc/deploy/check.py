@@ -27,7 +27,7 @@ from fedgwc.errors import InputError
 from fedgwc.flower.private import privacy_of
 
 BUNDLE = 10_000_000  # bytes that Flower sends at most
-OLDEST, NEWER = (1, 39), (1, 42)
+OLDEST, NEWER = (1, 40), (1, 42)  # nodes of 1.39 speak gRPC, at a port of their own
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def check(folder: Path) -> list[Finding]:
 def _flower() -> Iterator[Finding]:
     version = importlib.metadata.version("flwr")
     fits = OLDEST <= tuple(int(n) for n in version.split(".")[:2]) < NEWER
-    yield Finding("Flower", fits, version if fits else f"{version} is installed; 1.39 to 1.41 are known to work")
+    yield Finding("Flower", fits, version if fits else f"{version} is installed; this needs 1.40 or 1.41")
 
 
 def _app(folder: Path, plan: Plan) -> Iterator[Finding]:
