@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from fedgwc.deploy.write import Plan, init
 from fedgwc.errors import InputError
 
 from . import blobs
-from .real import toml
+from .real import toml, until
 
 
 @pytest.fixture
@@ -192,6 +193,38 @@ def test_exit_codes_tell_the_truth(last: str, expected: int, folder, tmp_path, m
     out = capsys.readouterr()
     assert f"run 77: {last}" in out.out
     assert ("was not completed" in out.err) == bool(expected)
+
+
+def fake_node(tmp_path: Path, body: str) -> dict[str, str]:
+    """A SuperNode that does what it is told, pauses that take no time, and the environment in which start.sh finds them."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, text in (("flower-supernode", body), ("sleep", "")):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+
+
+def test_a_node_that_the_server_refuses_for_a_while_tries_again(folder, tmp_path) -> None:
+    """After a crash Flower lets a node in again only when it has missed its heartbeats; until then it ends with code 305."""
+    body = f'echo "$@" >> {tmp_path}/tried\n[ "$(wc -l < {tmp_path}/tried)" -ge 3 ] || exit 49'
+    script = folder / "nodes" / "node-1" / "start.sh"
+    done = subprocess.run([script], env=fake_node(tmp_path, body), capture_output=True, text=True, check=True, timeout=30)
+    assert done.stderr.count("ended with code 49 and is started again in 15 seconds") == 2
+    assert len(set((tmp_path / "tried").read_text().splitlines())) == 1  # the same arguments each time
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ending_a_nodes_script_ends_the_node(number: int, folder, tmp_path) -> None:
+    body = f"trap 'touch {tmp_path}/ended; exit 0' TERM\ntouch {tmp_path}/started\nwhile :; do /bin/sleep 0.1; done"
+    node = subprocess.Popen([folder / "nodes" / "node-1" / "start.sh"], env=fake_node(tmp_path, body))
+    try:
+        until("it runs", (tmp_path / "started").exists, 20)
+        node.send_signal(number)
+        assert node.wait(20) == 143
+        assert (tmp_path / "ended").exists()
+    finally:
+        node.kill()
 
 
 def test_a_run_that_cannot_be_submitted_is_told(folder, tmp_path, monkeypatch, capsys) -> None:
