@@ -195,6 +195,54 @@ def test_exit_codes_tell_the_truth(last: str, expected: int, folder, tmp_path, m
     assert ("was not completed" in out.err) == bool(expected)
 
 
+def test_a_run_that_failed_says_why(folder, tmp_path, monkeypatch, capsys) -> None:
+    why = "another process is writing to /srv/run"
+    failed = json.dumps({"success": True, "runs": [{"status": "finished:failed", "status-details": why}]})
+    fake_flwr(monkeypatch, tmp_path, {"run": [json.dumps({"success": True, "run-id": "77"})], "ls": [failed]})
+    assert code("run", str(folder)) == 1
+    assert f"run 77 was not completed: {why}" in capsys.readouterr().err
+
+
+def test_a_server_that_does_not_answer_for_a_moment_is_asked_again(folder, tmp_path, monkeypatch, capsys) -> None:
+    started = json.dumps({"success": True, "run-id": "77"})
+    away = json.dumps({"success": False, "error-message": "no SuperLink there"})
+    fake_flwr(monkeypatch, tmp_path, {"run": [started], "ls": [*runs("running"), away, away, *runs("running", flwr_cli.DONE)]})
+    assert code("run", str(folder)) == 0
+    assert capsys.readouterr().out.count("cannot be asked, trying again (flwr ls failed: no SuperLink there)") == 1
+    fake_flwr(monkeypatch, tmp_path, {"ls": [json.dumps({"success": True, "runs": []})]})
+    with pytest.raises(InputError, match=r"run 77 may go on.*does not know run 77"):
+        flwr_cli.wait(folder, 77, print, patience=0)
+
+
+def test_who_stops_watching_is_told_that_the_run_goes_on(folder, tmp_path, monkeypatch, capsys) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    fake_flwr(monkeypatch, tmp_path, {"run": [json.dumps({"success": True, "run-id": "77"})], "ls": runs("running")})
+    monkeypatch.setattr(flwr_cli.time, "sleep", interrupted)
+    assert code("run", str(folder)) == 130
+    said = capsys.readouterr().err
+    assert "run 77 goes on at the server" in said
+    for what in ("log", "stop"):
+        assert f"FLWR_HOME={folder / 'flwr'} flwr {what} 77 tls" in said
+
+
+@pytest.mark.parametrize("command", ["run", "register", "check"])
+def test_a_folder_that_is_not_there_stays_so(command: str, tmp_path, capsys) -> None:
+    assert code(command, str(tmp_path / "nosuch")) == 2
+    assert "was not written by fedgwc deploy init" in capsys.readouterr().err
+    assert not (tmp_path / "nosuch").exists()
+
+
+def test_the_nodes_numbers_are_kept(folder, tmp_path, monkeypatch) -> None:
+    answers = [json.dumps({"success": True, "node-id": str(n)}) for n in (11, 22, 33)]
+    again = json.dumps({"success": False, "error-message": "Public key already in use"})
+    fake_flwr(monkeypatch, tmp_path, {"supernode": [*answers, again]})
+    flwr_cli.register(folder)
+    assert json.loads((folder / "nodes.json").read_text()) == {"node-1": "11", "node-2": "22", "node-3": "33"}
+    assert flwr_cli.register(folder)[1] == "node-2: is registered already as node 22"
+
+
 def fake_node(tmp_path: Path, body: str) -> dict[str, str]:
     """A SuperNode that does what it is told, pauses that take no time, and the environment in which start.sh finds them."""
     programs = tmp_path / "programs"

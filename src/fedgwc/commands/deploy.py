@@ -53,10 +53,19 @@ def register_command(folder: Path) -> None:
 def run_command(folder: Path) -> None:
     """Exit with 0 only if the run was completed."""
     _need_flower()
-    from fedgwc.deploy.flwr_cli import start, wait
+    from fedgwc.deploy.flwr_cli import command, start, wait
 
     run = start(folder)
-    print(f"run {run} is submitted; its log: FLWR_HOME={folder / 'flwr'} flwr log {run} tls", flush=True)
-    if not wait(folder, run, lambda text: print(text, flush=True)):
-        print(f"fedgwc: run {run} was not completed; start it again to resume after its last round", file=sys.stderr)
+    print(f"run {run} is submitted; its log: {command(folder, 'log', run)}", flush=True)
+    try:
+        status = wait(folder, run, lambda text: print(text, flush=True))
+    except KeyboardInterrupt:
+        print(f"\nfedgwc: run {run} goes on at the server; only the watching has ended", file=sys.stderr)
+        print(f"  follow it: {command(folder, 'log', run)}\n  stop it:   {command(folder, 'stop', run)}", file=sys.stderr)
+        sys.exit(130)
+    if not status.done:
+        why = f": {status.details}" if status.details else ""
+        print(f"fedgwc: run {run} was not completed{why}", file=sys.stderr)
+        print(f"  why: {command(folder, 'log', run)}", file=sys.stderr)
+        print(f"  with the cause removed, fedgwc deploy run {folder} resumes after the last finished round", file=sys.stderr)
         sys.exit(1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import ipaddress
-import json
 import re
 import socket
 import ssl
@@ -22,7 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from fedgwc.deploy.network import exposed, joined
-from fedgwc.deploy.write import Plan, parsed
+from fedgwc.deploy.write import Plan, parsed, planned
 from fedgwc.errors import InputError
 from fedgwc.flower.private import privacy_of
 
@@ -46,10 +45,7 @@ class Finding:
 
 def check(folder: Path) -> list[Finding]:
     """Everything that can be told without starting anything."""
-    try:
-        plan = Plan(**json.loads((folder / "deploy.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{folder} was not written by fedgwc deploy init: {error}") from None
+    plan = planned(folder)
     looks: list[Callable[[], Iterator[Finding]]] = [
         _flower,
         lambda: _app(folder, plan),

@@ -71,6 +71,14 @@ def _is_address(text: str) -> bool:
         return False
 
 
+def planned(folder: Path) -> Plan:
+    """What was decided for the federation in a folder."""
+    try:
+        return Plan(**json.loads((folder / "deploy.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{folder} was not written by fedgwc deploy init: {error}") from None
+
+
 def init(folder: Path, plan: Plan) -> list[str]:
     """Write it all into a new or empty folder; returns each node's configuration."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
