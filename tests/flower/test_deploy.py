@@ -7,12 +7,15 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copy
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -27,8 +30,17 @@ from . import blobs
 from .real import toml, until
 
 
+def fails(error: Exception) -> Callable[..., Any]:
+    def connect(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return connect
+
+
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
+    """A federation whose server's machine is there, and nothing runs on it yet."""
+    monkeypatch.setattr(socket, "create_connection", fails(ConnectionRefusedError()))
     blobs.write(tmp_path / "blobs.npz")
     (tmp_path / "recipe.toml").write_text(toml(blobs.tables(tmp_path / "blobs.npz")))
     init(tmp_path / "d", Plan(str(tmp_path / "recipe.toml"), host="fed.example.org", port=9))
@@ -110,6 +122,8 @@ def test_nodes_with_their_own_data(folder, tmp_path) -> None:
     ("change", "what", "said"),
     [
         (lambda d: (d / "nodes/node-2/key").chmod(0o644), "mode of nodes/node-2/key", "chmod 600"),
+        (lambda d: (d / "nodes/node-2").chmod(0o710), "mode of nodes/node-2", "chmod 700"),
+        (lambda d: (d / "ca").chmod(0o755), "mode of ca", "755, so others may look into it"),
         (lambda d: (d / "nodes/node-2/node-config").write_text('clients="0-3"'), "clients", "served twice"),
         (lambda d: (d / "nodes/node-2/node-config").write_text('clients="4-6"'), "clients", "served by nobody: [7]"),
         (lambda d: copy(d / "nodes/node-1/key.pub", d / "nodes/node-2/key.pub"), "key of node-2", "node-1"),
@@ -125,6 +139,20 @@ def test_what_is_wrong_is_found_before_anything_starts(change, what: str, said: 
     assert said in found[what], found
     assert code("check", str(folder)) == 2
     assert "WRONG" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "the name fed.example.org leads nowhere"),
+        (TimeoutError(), "no answer from fed.example.org:8443 within 3 s"),
+        (OSError(113, "No route to host"), "cannot be reached from here: No route to host"),
+    ],
+)
+def test_only_a_refused_connection_means_that_the_server_is_not_started_yet(error, said: str, folder, monkeypatch) -> None:
+    assert "proxy" not in wrong(folder)
+    monkeypatch.setattr(socket, "create_connection", fails(error))
+    assert said in wrong(folder)["proxy"]
 
 
 def test_a_certificate_of_somebody_else_is_found(folder, tmp_path) -> None:

@@ -20,12 +20,13 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
-from fedgwc.deploy.network import exposed, joined
+from fedgwc.deploy.network import exposed, is_loopback, joined
 from fedgwc.deploy.write import Plan, parsed, planned
 from fedgwc.errors import InputError
 from fedgwc.flower.private import privacy_of
 
 BUNDLE = 10_000_000  # bytes that Flower sends at most
+PATIENCE = 3  # seconds for the server to answer
 OLDEST, NEWER = (1, 40), (1, 42)  # nodes of 1.39 speak gRPC, at a port of their own
 
 
@@ -128,6 +129,10 @@ def _modes(folder: Path) -> Iterator[Finding]:
         mode = stat.S_IMODE(path.stat().st_mode)
         name = str(path.relative_to(folder))
         yield Finding(f"mode of {name}", mode == 0o600, f"{mode:o}" if mode == 0o600 else f"{mode:o}; do: chmod 600 {path}")
+        mode = stat.S_IMODE(path.parent.stat().st_mode)
+        if mode & 0o077:
+            name = str(path.parent.relative_to(folder))
+            yield Finding(f"mode of {name}", False, f"{mode:o}, so others may look into it; do: chmod 700 {path.parent}")
 
 
 def _server(folder: Path, plan: Plan) -> Iterator[Finding]:
@@ -189,10 +194,21 @@ def _connection(folder: Path, plan: Plan) -> Iterator[Finding]:
 def _answer(folder: Path, what: str, script: str, host: str, port: int) -> Finding:
     context = ssl.create_default_context(cafile=str(folder / "ca" / "ca.crt"))
     at = joined(host, port)
+    tunnel = ", or open the tunnel to it" if is_loopback(host) else ""
     try:
-        with socket.create_connection((host, port), timeout=3) as raw, context.wrap_socket(raw, server_hostname=host):
+        with socket.create_connection((host, port), timeout=PATIENCE) as raw, context.wrap_socket(raw, server_hostname=host):
             return Finding(what, True, f"answers at {at}")
     except ssl.SSLError as error:
         return Finding(what, False, f"somebody else answers at {at}: {error.reason}")
-    except OSError:
-        return Finding(what, True, f"does not run yet at {at}; start it with superlink/{script}")
+    except ConnectionRefusedError:
+        return Finding(what, True, f"does not run yet at {at}; start it with superlink/{script}{tunnel}")
+    except socket.gaierror as error:
+        return Finding(
+            what, False, f"the name {host} leads nowhere from here: {error.strerror}; correct it, or make the name known"
+        )
+    except TimeoutError:
+        return Finding(
+            what, False, f"no answer from {at} within {PATIENCE} s; is the address right, and does a firewall let you through?"
+        )
+    except OSError as error:
+        return Finding(what, False, f"{at} cannot be reached from here: {error.strerror or error}")
