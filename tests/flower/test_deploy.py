@@ -354,6 +354,20 @@ def test_nodes_must_speak_the_servers_protocol(version: str, fits: bool, folder,
     assert ("Flower" not in wrong(folder)) == fits
 
 
+def test_odd_paths_and_addresses_of_many_digits(tmp_path, folder, monkeypatch) -> None:
+    odd = tmp_path / 'a "q" \\ $b é'
+    init(odd, Plan(str(tmp_path / "recipe.toml"), host="2001:DB8::1", bind="::1"))
+    connection = tomllib.loads((odd / "flwr" / "config.toml").read_text())["superlink"]["tls"]
+    assert connection == {"address": "[::1]:8000", "root-certificates": str(odd / "ca" / "ca.crt")}
+    app = tomllib.loads((odd / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert app["out"] == str(odd / "run")
+    assert '--superlink "[2001:DB8::1]:8443"' in (odd / "nodes" / "node-1" / "start.sh").read_text()
+    conf = (odd / "superlink" / "nginx.conf").read_text()
+    assert "listen [::]:8443 ssl;" in conf
+    assert "proxy_pass https://[::1]:8000/v1/fleet/;" in conf
+    assert wrong(odd) == {}
+
+
 def test_on_one_machine_nodes_need_no_proxy(tmp_path, folder) -> None:
     init(tmp_path / "one", Plan(str(tmp_path / "recipe.toml")))
     assert not (tmp_path / "one" / "superlink" / "nginx.conf").exists()

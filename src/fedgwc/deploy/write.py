@@ -98,7 +98,8 @@ def init(folder: Path, plan: Plan) -> list[str]:
     (folder / "superlink" / "ca.crt").write_bytes((folder / "ca" / "ca.crt").read_bytes())
     (folder / "app" / "fedgwc_app" / "recipe.toml").write_text(text, encoding="utf-8")
     everybody = 3 if plan.own_data else sum(len(clients) for clients in dealt(plan, text))
-    known = {**_addresses(plan), "folder": folder.resolve(), "min_clients": max(3, everybody), "min_replies": 3}
+    known = {**_addresses(plan), "min_clients": max(3, everybody), "min_replies": 3}
+    known |= {"ca": _toml(folder.resolve() / "ca" / "ca.crt"), "out": _toml(folder.resolve() / "run")}
     known["private_losses"] = json.dumps(plan.private_losses)
     for template, target in (FILES | PROXY if plan.proxied else FILES).items():
         _fill(template, folder / target, known)
@@ -142,6 +143,11 @@ def _fill(template: str, target: Path, known: dict[str, Any]) -> None:
     target.write_text(Template(text).substitute(known), encoding="utf-8")
     if target.suffix == ".sh":
         target.chmod(0o755)
+
+
+def _toml(path: Path) -> str:
+    """A path as a string of TOML; JSON's escapes are TOML's."""
+    return json.dumps(str(path), ensure_ascii=False)
 
 
 def _node(folder: Path, i: int, config: str, plan: Plan) -> None:
