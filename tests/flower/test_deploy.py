@@ -335,6 +335,13 @@ def test_nobody_elses_machine_reaches_the_operators_port_unless_asked_for(folder
     assert "superlink/proxy.sh" in readme
 
 
+def test_the_readme_names_the_ports_and_the_file_of_node_numbers(folder) -> None:
+    readme = (folder / "README.md").read_text()
+    assert "nodes.json" in readme
+    assert "9094 for node 1" in readme
+    assert "shows the log, and" not in readme  # it shows changes of status
+
+
 def test_the_proxy_passes_on_what_nodes_use_and_nothing_else(folder) -> None:
     from flwr.supernode import fleet_http_client
 

@@ -34,9 +34,9 @@ def exposed(bind: str, port: int) -> str:
     if is_loopback(bind):
         return ""
     return (
-        f"the server listens on {joined(bind, port)}, and whoever reaches that port with ca.crt, which every node has, "
-        "is an operator: may register nodes and run code on the server and on all nodes. Let a firewall admit only machines "
-        "you trust that far, or bind to 127.0.0.1 and let nodes in through the proxy"
+        f"the server listens on {joined(bind, port)}, and whoever reaches that port is an operator: may register nodes "
+        "and run code on the server and on all nodes. Let a firewall admit only machines you trust that far, "
+        "or bind to 127.0.0.1 and let nodes in through the proxy"
     )
 
 
@@ -55,7 +55,7 @@ The operator's commands (`register`, `run`) connect to `$operator_at`: run them 
 too."""
 
 OPEN = """\
-**The server listens on `$bind`, and whoever reaches port $port with `ca.crt` is an operator**: may register nodes, and run
-code of his own on the server and on all nodes. Flower asks nodes for a key, but not who registers nodes and starts runs.
-Every node has `ca.crt`. Let a firewall admit only machines whose owners you trust that far, or make the federation anew
-with `--bind 127.0.0.1`: nodes then come in through a proxy that passes on only what they need."""
+**The server listens on `$bind`, and whoever reaches port $port is an operator**: may register nodes, and run code of his
+own on the server and on all nodes. Flower asks nodes for a key, but not who registers nodes and starts runs, so every node
+can do it. Let a firewall admit only machines whose owners you trust that far, or make the federation anew with `--bind
+127.0.0.1`: nodes then come in through a proxy that passes on only what they need."""
