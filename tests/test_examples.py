@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,13 @@ def test_own_algorithm_trains() -> None:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.name)
 def test_every_example_is_tested_here(path: Path) -> None:
     assert path.name in Path(__file__).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("app", sorted(EXAMPLES.glob("flower_*")), ids=lambda p: p.name)
+def test_flower_apps_run_with_what_is_installed_on_the_server_that_was_started(app: Path) -> None:
+    """A dependency would be sought on a package index, and `flwr run .` alone starts a simulation."""
+    assert tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"] == []
+    readme = (app / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"flwr run \. \S+", readme)
+    assert commands
+    assert set(commands) == {"flwr run . here"}

@@ -229,8 +229,9 @@ def deploy_init(
     folder: Annotated[Path, typer.Argument(help="A new folder for the app, certificates, keys and start scripts.")],
     recipe: Annotated[str, typer.Option("--recipe", help="A recipe's name or a TOML file.")] = "digits",
     host: Annotated[str, typer.Option("--host", help="The server's name or address, as nodes reach it.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The server's port.")] = 8000,
-    bind: Annotated[str, typer.Option("--bind", help="The address that the server listens on.")] = "0.0.0.0",  # noqa: S104
+    port: Annotated[int, typer.Option("--port", help="The server's port: who reaches it is an operator.")] = 8000,
+    bind: Annotated[str, typer.Option("--bind", help="The address that the server listens on.")] = "127.0.0.1",
+    node_port: Annotated[int, typer.Option("--node-port", help="The port of the proxy that nodes elsewhere connect to.")] = 8443,
     nodes: Annotated[int, typer.Option("--nodes", help="How many nodes to make keys for.")] = 3,
     own_data: Annotated[bool, typer.Option("--own-data", help="Nodes bring their own data files.")] = False,
     private: Annotated[bool, typer.Option("--private-losses", help="No client's losses leave its node.")] = False,
@@ -238,7 +239,8 @@ def deploy_init(
     """Write all that a federation needs, with TLS and node authentication on."""
     from fedgwc.commands.deploy import init_command
 
-    init_command(folder, recipe, host, port, bind, nodes, own_data, private)
+    where = {"host": host, "port": port, "bind": bind, "node_port": node_port}
+    init_command(folder, recipe=recipe, nodes=nodes, own_data=own_data, private_losses=private, **where)
 
 
 @deploy_app.command("check")
@@ -251,7 +253,7 @@ def deploy_check(folder: Deployment) -> None:
 
 @deploy_app.command("register")
 def deploy_register(folder: Deployment) -> None:
-    """Make the nodes' public keys known to the running server; nodes without are refused."""
+    """Make the nodes' public keys known to the running server, which refuses nodes with other keys."""
     from fedgwc.commands.deploy import register_command
 
     register_command(folder)

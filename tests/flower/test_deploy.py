@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
+import signal
+import socket
 import stat
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copy
+from typing import Any
 
 import pytest
+from cryptography import x509
 
 from fedgwc.cli import main
 from fedgwc.deploy import flwr_cli
@@ -21,11 +27,20 @@ from fedgwc.deploy.write import Plan, init
 from fedgwc.errors import InputError
 
 from . import blobs
-from .real import toml
+from .real import toml, until
+
+
+def fails(error: Exception) -> Callable[..., Any]:
+    def connect(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return connect
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
+    """A federation whose server's machine is there, and nothing runs on it yet."""
+    monkeypatch.setattr(socket, "create_connection", fails(ConnectionRefusedError()))
     blobs.write(tmp_path / "blobs.npz")
     (tmp_path / "recipe.toml").write_text(toml(blobs.tables(tmp_path / "blobs.npz")))
     init(tmp_path / "d", Plan(str(tmp_path / "recipe.toml"), host="fed.example.org", port=9))
@@ -107,6 +122,8 @@ def test_nodes_with_their_own_data(folder, tmp_path) -> None:
     ("change", "what", "said"),
     [
         (lambda d: (d / "nodes/node-2/key").chmod(0o644), "mode of nodes/node-2/key", "chmod 600"),
+        (lambda d: (d / "nodes/node-2").chmod(0o710), "mode of nodes/node-2", "chmod 700"),
+        (lambda d: (d / "ca").chmod(0o755), "mode of ca", "755, so others may look into it"),
         (lambda d: (d / "nodes/node-2/node-config").write_text('clients="0-3"'), "clients", "served twice"),
         (lambda d: (d / "nodes/node-2/node-config").write_text('clients="4-6"'), "clients", "served by nobody: [7]"),
         (lambda d: copy(d / "nodes/node-1/key.pub", d / "nodes/node-2/key.pub"), "key of node-2", "node-1"),
@@ -124,6 +141,20 @@ def test_what_is_wrong_is_found_before_anything_starts(change, what: str, said: 
     assert "WRONG" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "the name fed.example.org leads nowhere"),
+        (TimeoutError(), "no answer from fed.example.org:8443 within 3 s"),
+        (OSError(113, "No route to host"), "cannot be reached from here: No route to host"),
+    ],
+)
+def test_only_a_refused_connection_means_that_the_server_is_not_started_yet(error, said: str, folder, monkeypatch) -> None:
+    assert "proxy" not in wrong(folder)
+    monkeypatch.setattr(socket, "create_connection", fails(error))
+    assert said in wrong(folder)["proxy"]
+
+
 def test_a_certificate_of_somebody_else_is_found(folder, tmp_path) -> None:
     recipe = str(folder / "app" / "fedgwc_app" / "recipe.toml")
     init(tmp_path / "other", Plan(recipe, host="elsewhere.example.org"))
@@ -136,7 +167,18 @@ def test_a_folder_of_something_else(tmp_path, capsys) -> None:
     assert "was not written by fedgwc deploy init" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("plan", [{"host": "a b"}, {"host": "$(x)"}, {"port": 0}, {"nodes": 0}, {"bind": "everywhere"}])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"host": "a b"},
+        {"host": "$(x)"},
+        {"port": 0},
+        {"nodes": 0},
+        {"bind": "everywhere"},
+        {"host": "a:b"},
+        {"host": "a", "node_port": 8000},
+    ],
+)
 def test_impossible_plans_are_refused(plan) -> None:
     with pytest.raises(InputError):
         Plan("digits", **plan)
@@ -181,6 +223,86 @@ def test_exit_codes_tell_the_truth(last: str, expected: int, folder, tmp_path, m
     assert ("was not completed" in out.err) == bool(expected)
 
 
+def test_a_run_that_failed_says_why(folder, tmp_path, monkeypatch, capsys) -> None:
+    why = "another process is writing to /srv/run"
+    failed = json.dumps({"success": True, "runs": [{"status": "finished:failed", "status-details": why}]})
+    fake_flwr(monkeypatch, tmp_path, {"run": [json.dumps({"success": True, "run-id": "77"})], "ls": [failed]})
+    assert code("run", str(folder)) == 1
+    assert f"run 77 was not completed: {why}" in capsys.readouterr().err
+
+
+def test_a_server_that_does_not_answer_for_a_moment_is_asked_again(folder, tmp_path, monkeypatch, capsys) -> None:
+    started = json.dumps({"success": True, "run-id": "77"})
+    away = json.dumps({"success": False, "error-message": "no SuperLink there"})
+    fake_flwr(monkeypatch, tmp_path, {"run": [started], "ls": [*runs("running"), away, away, *runs("running", flwr_cli.DONE)]})
+    assert code("run", str(folder)) == 0
+    assert capsys.readouterr().out.count("cannot be asked, trying again (flwr ls failed: no SuperLink there)") == 1
+    fake_flwr(monkeypatch, tmp_path, {"ls": [json.dumps({"success": True, "runs": []})]})
+    with pytest.raises(InputError, match=r"run 77 may go on.*does not know run 77"):
+        flwr_cli.wait(folder, 77, print, patience=0)
+
+
+def test_who_stops_watching_is_told_that_the_run_goes_on(folder, tmp_path, monkeypatch, capsys) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    fake_flwr(monkeypatch, tmp_path, {"run": [json.dumps({"success": True, "run-id": "77"})], "ls": runs("running")})
+    monkeypatch.setattr(flwr_cli.time, "sleep", interrupted)
+    assert code("run", str(folder)) == 130
+    said = capsys.readouterr().err
+    assert "run 77 goes on at the server" in said
+    for what in ("log", "stop"):
+        assert f"FLWR_HOME={folder / 'flwr'} flwr {what} 77 tls" in said
+
+
+@pytest.mark.parametrize("command", ["run", "register", "check"])
+def test_a_folder_that_is_not_there_stays_so(command: str, tmp_path, capsys) -> None:
+    assert code(command, str(tmp_path / "nosuch")) == 2
+    assert "was not written by fedgwc deploy init" in capsys.readouterr().err
+    assert not (tmp_path / "nosuch").exists()
+
+
+def test_the_nodes_numbers_are_kept(folder, tmp_path, monkeypatch) -> None:
+    answers = [json.dumps({"success": True, "node-id": str(n)}) for n in (11, 22, 33)]
+    again = json.dumps({"success": False, "error-message": "Public key already in use"})
+    fake_flwr(monkeypatch, tmp_path, {"supernode": [*answers, again]})
+    flwr_cli.register(folder)
+    assert json.loads((folder / "nodes.json").read_text()) == {"node-1": "11", "node-2": "22", "node-3": "33"}
+    assert flwr_cli.register(folder)[1] == "node-2: is registered already as node 22"
+
+
+def fake_node(tmp_path: Path, body: str) -> dict[str, str]:
+    """A SuperNode that does what it is told, pauses that take no time, and the environment in which start.sh finds them."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, text in (("flower-supernode", body), ("sleep", "")):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+
+
+def test_a_node_that_the_server_refuses_for_a_while_tries_again(folder, tmp_path) -> None:
+    """After a crash Flower lets a node in again only when it has missed its heartbeats; until then it ends with code 305."""
+    body = f'echo "$@" >> {tmp_path}/tried\n[ "$(wc -l < {tmp_path}/tried)" -ge 3 ] || exit 49'
+    script = folder / "nodes" / "node-1" / "start.sh"
+    done = subprocess.run([script], env=fake_node(tmp_path, body), capture_output=True, text=True, check=True, timeout=30)
+    assert done.stderr.count("ended with code 49 and is started again in 15 seconds") == 2
+    assert len(set((tmp_path / "tried").read_text().splitlines())) == 1  # the same arguments each time
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ending_a_nodes_script_ends_the_node(number: int, folder, tmp_path) -> None:
+    body = f"trap 'touch {tmp_path}/ended; exit 0' TERM\ntouch {tmp_path}/started\nwhile :; do /bin/sleep 0.1; done"
+    node = subprocess.Popen([folder / "nodes" / "node-1" / "start.sh"], env=fake_node(tmp_path, body))
+    try:
+        until("it runs", (tmp_path / "started").exists, 20)
+        node.send_signal(number)
+        assert node.wait(20) == 143
+        assert (tmp_path / "ended").exists()
+    finally:
+        node.kill()
+
+
 def test_a_run_that_cannot_be_submitted_is_told(folder, tmp_path, monkeypatch, capsys) -> None:
     fake_flwr(monkeypatch, tmp_path, {"run": [json.dumps({"success": False, "error-message": "no SuperLink there"})]})
     assert code("run", str(folder)) == 2
@@ -197,6 +319,84 @@ def test_the_core_does_not_need_flower() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install 'fedgwc[flower]'" in done.stdout
+
+
+# Who can reach the server
+
+
+def test_nobody_elses_machine_reaches_the_operators_port_unless_asked_for(folder) -> None:
+    """Flower's Control API has no authentication here and shares its port with what nodes use."""
+    assert "--host 127.0.0.1 --port 9 " in (folder / "superlink" / "start.sh").read_text()
+    assert tomllib.loads((folder / "flwr" / "config.toml").read_text())["superlink"]["tls"]["address"] == "127.0.0.1:9"
+    for script in folder.glob("nodes/*/start.sh"):
+        assert '--superlink "fed.example.org:8443"' in script.read_text()
+    readme = (folder / "README.md").read_text()
+    assert "Whoever reaches that port is an operator" in readme
+    assert "superlink/proxy.sh" in readme
+
+
+def test_the_readme_names_the_ports_and_the_file_of_node_numbers(folder) -> None:
+    readme = (folder / "README.md").read_text()
+    assert "nodes.json" in readme
+    assert "9094 for node 1" in readme
+    assert "shows the log, and" not in readme  # it shows changes of status
+
+
+def test_the_proxy_passes_on_what_nodes_use_and_nothing_else(folder) -> None:
+    from flwr.supernode import fleet_http_client
+
+    conf = (folder / "superlink" / "nginx.conf").read_text()
+    places = re.findall(r"location (\S+) \{\s*(.*)", conf)
+    assert places == [("/v1/fleet/", "limit_except POST { deny all; }"), ("/", "return 403; }")]
+    assert "proxy_pass https://127.0.0.1:9/v1/fleet/;" in conf
+    assert "listen 8443 ssl;" in conf
+    paths = re.findall(r'path="([^"]+)"', Path(fleet_http_client.__file__).read_text())
+    assert len(paths) > 5
+    assert all(path.startswith("/v1/fleet/") for path in paths)
+
+
+@pytest.mark.parametrize(("version", "fits"), [("1.39.0", False), ("1.40.0", True), ("1.41.2", True), ("1.42.0", False)])
+def test_nodes_must_speak_the_servers_protocol(version: str, fits: bool, folder, monkeypatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+    assert ("Flower" not in wrong(folder)) == fits
+
+
+def test_odd_paths_and_addresses_of_many_digits(tmp_path, folder, monkeypatch) -> None:
+    odd = tmp_path / 'a "q" \\ $b é'
+    init(odd, Plan(str(tmp_path / "recipe.toml"), host="2001:DB8::1", bind="::1"))
+    connection = tomllib.loads((odd / "flwr" / "config.toml").read_text())["superlink"]["tls"]
+    assert connection == {"address": "[::1]:8000", "root-certificates": str(odd / "ca" / "ca.crt")}
+    app = tomllib.loads((odd / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert app["out"] == str(odd / "run")
+    assert '--superlink "[2001:DB8::1]:8443"' in (odd / "nodes" / "node-1" / "start.sh").read_text()
+    conf = (odd / "superlink" / "nginx.conf").read_text()
+    assert "listen [::]:8443 ssl;" in conf
+    assert "proxy_pass https://[::1]:8000/v1/fleet/;" in conf
+    assert wrong(odd) == {}
+
+
+def test_on_one_machine_nodes_need_no_proxy(tmp_path, folder) -> None:
+    init(tmp_path / "one", Plan(str(tmp_path / "recipe.toml")))
+    assert not (tmp_path / "one" / "superlink" / "nginx.conf").exists()
+    assert '--superlink "127.0.0.1:8000"' in (tmp_path / "one" / "nodes" / "node-1" / "start.sh").read_text()
+
+
+def test_a_server_that_others_reach_is_warned_of(tmp_path, folder, capsys) -> None:
+    public, recipe = tmp_path / "public", str(tmp_path / "recipe.toml")
+    assert code("init", str(public), "--recipe", recipe, "--port", "9", "--bind", "0.0.0.0") == 0  # noqa: S104
+    assert "warning: the server listens on 0.0.0.0:9, and whoever reaches that port" in capsys.readouterr().err
+    assert "is an operator**" in (public / "README.md").read_text()
+    assert [f.what for f in check(public) if f.verdict == "WARNING"] == ["who reaches the server"]
+    assert code("check", str(public)) == 0
+    assert "WARNING" in capsys.readouterr().out
+    assert not [f for f in check(folder) if f.warning]
+
+
+def test_the_certificate_is_for_the_address_that_the_server_app_connects_to(tmp_path, folder) -> None:
+    init(tmp_path / "vpn", Plan(str(tmp_path / "recipe.toml"), host="fed.example.org", bind="10.9.8.7"))
+    server = x509.load_pem_x509_certificate((tmp_path / "vpn" / "superlink" / "server.crt").read_bytes())
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "10.9.8.7" in map(str, names.get_values_for_type(x509.IPAddress))
 
 
 # Private losses

@@ -79,7 +79,7 @@ def test_a_real_federation(tmp_path) -> None:
         until("it goes on", lambda: len(done()) > len(before), 120)
         assert done()[: len(before)] == before  # what was done is not done again
         here.kill("node-3")
-        assert flwr_cli.wait(folder, second, print)
+        assert flwr_cli.wait(folder, second, print).done
 
         rows = done()
         assert [r["round"] for r in rows] == list(range(1, ROUNDS + 1))
@@ -93,7 +93,7 @@ def test_a_real_federation(tmp_path) -> None:
         assert "SuperNode ID" not in here.log("stranger")  # refused: all that differs is its key
         assert "Connection attempt failed" in here.log("stranger")
         assert len(flwr_cli.nodes(folder)) == 3
-        assert flwr_cli.status(folder, first) != flwr_cli.DONE  # an operator would have got exit code 1
+        assert not flwr_cli.status(folder, first).done  # an operator would have got exit code 1
         secret = (folder / "superlink" / "server.key").read_text().splitlines()[1]
         assert not any(secret in here.log(name.name) for name in (tmp_path / "logs").iterdir())
 
@@ -124,7 +124,7 @@ def test_a_superlink_killed_in_the_middle(tmp_path) -> None:
         before = done()[: int(saved()[-1].stem)]
         here.start("superlink", folder / "superlink" / "start.sh")
         until("the SuperLink answers", lambda: answers(port, folder / "ca" / "ca.crt"), 60)
-        assert flwr_cli.wait(folder, flwr_cli.start(folder), print)
+        assert flwr_cli.wait(folder, flwr_cli.start(folder), print).done
         assert done()[: len(before)] == before
         assert [r["round"] for r in done()] == [1, 2, 3, 4]
 
@@ -140,7 +140,7 @@ def test_private_losses_between_real_processes(tmp_path) -> None:
         flwr_cli.register(folder)
         for i in (1, 2, 3):
             here.start(f"node-{i}", folder / "nodes" / f"node-{i}" / "start.sh")
-        assert flwr_cli.wait(folder, flwr_cli.start(folder), print)
+        assert flwr_cli.wait(folder, flwr_cli.start(folder), print).done
     run = RunFolder(folder / "run")
     rows = run.metrics()
     assert [r["round"] for r in rows] == [1, 2, 3, 4]

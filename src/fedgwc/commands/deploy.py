@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 from fedgwc.commands.tables import Table, show
 from fedgwc.errors import InputError
@@ -16,13 +17,18 @@ def _need_flower() -> None:
             raise InputError(f"fedgwc deploy needs {module}; install it with: pip install 'fedgwc[flower]'")
 
 
-def init_command(folder: Path, recipe: str, host: str, port: int, bind: str, nodes: int, own_data: bool, private: bool) -> None:
+def init_command(folder: Path, **decided: Any) -> None:
+    """`decided` are the fields of a Plan."""
     _need_flower()
+    from fedgwc.deploy.network import exposed
     from fedgwc.deploy.write import Plan, init
 
-    configs = init(folder, Plan(recipe, host, port, bind, nodes, own_data, private))
+    plan = Plan(**decided)
+    configs = init(folder, plan)
     show(Table(["node", "serves"], [[f"node-{i}", config] for i, config in enumerate(configs, 1)]))
     print(f"\nWritten: {folder}. Read {folder / 'README.md'}, then: fedgwc deploy check {folder}")
+    if danger := exposed(plan.bind, plan.port):
+        print(f"fedgwc: warning: {danger}", file=sys.stderr)
 
 
 def check_command(folder: Path) -> None:
@@ -30,7 +36,7 @@ def check_command(folder: Path) -> None:
     from fedgwc.deploy.check import check
 
     findings = check(folder)
-    show(Table(["what", "", "detail"], [[f.what, "ok" if f.ok else "WRONG", f.detail] for f in findings]))
+    show(Table(["what", "", "detail"], [[f.what, f.verdict, f.detail] for f in findings]))
     wrong = [f for f in findings if not f.ok]
     if wrong:
         raise InputError(f"{len(wrong)} of {len(findings)} checks failed; first: {wrong[0].what}: {wrong[0].detail}")
@@ -47,10 +53,19 @@ def register_command(folder: Path) -> None:
 def run_command(folder: Path) -> None:
     """Exit with 0 only if the run was completed."""
     _need_flower()
-    from fedgwc.deploy.flwr_cli import start, wait
+    from fedgwc.deploy.flwr_cli import command, start, wait
 
     run = start(folder)
-    print(f"run {run} is submitted; its log: FLWR_HOME={folder / 'flwr'} flwr log {run} tls", flush=True)
-    if not wait(folder, run, lambda text: print(text, flush=True)):
-        print(f"fedgwc: run {run} was not completed; start it again to resume after its last round", file=sys.stderr)
+    print(f"run {run} is submitted; its log: {command(folder, 'log', run)}", flush=True)
+    try:
+        status = wait(folder, run, lambda text: print(text, flush=True))
+    except KeyboardInterrupt:
+        print(f"\nfedgwc: run {run} goes on at the server; only the watching has ended", file=sys.stderr)
+        print(f"  follow it: {command(folder, 'log', run)}\n  stop it:   {command(folder, 'stop', run)}", file=sys.stderr)
+        sys.exit(130)
+    if not status.done:
+        why = f": {status.details}" if status.details else ""
+        print(f"fedgwc: run {run} was not completed{why}", file=sys.stderr)
+        print(f"  why: {command(folder, 'log', run)}", file=sys.stderr)
+        print(f"  with the cause removed, fedgwc deploy run {folder} resumes after the last finished round", file=sys.stderr)
         sys.exit(1)

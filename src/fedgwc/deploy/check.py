@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
+import ipaddress
 import re
 import socket
 import ssl
@@ -20,12 +20,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
-from fedgwc.deploy.write import Plan, parsed
+from fedgwc.deploy.network import exposed, is_loopback, joined
+from fedgwc.deploy.write import Plan, parsed, planned
 from fedgwc.errors import InputError
 from fedgwc.flower.private import privacy_of
 
 BUNDLE = 10_000_000  # bytes that Flower sends at most
-OLDEST, NEWER = (1, 39), (1, 42)
+PATIENCE = 3  # seconds for the server to answer
+OLDEST, NEWER = (1, 40), (1, 42)  # nodes of 1.39 speak gRPC, at a port of their own
 
 
 @dataclass(frozen=True)
@@ -35,20 +37,23 @@ class Finding:
     what: str
     ok: bool
     detail: str = ""
+    warning: bool = False  # allowed, and still to be read
+
+    @property
+    def verdict(self) -> str:
+        return "WARNING" if self.ok and self.warning else "ok" if self.ok else "WRONG"
 
 
 def check(folder: Path) -> list[Finding]:
     """Everything that can be told without starting anything."""
-    try:
-        plan = Plan(**json.loads((folder / "deploy.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{folder} was not written by fedgwc deploy init: {error}") from None
+    plan = planned(folder)
     looks: list[Callable[[], Iterator[Finding]]] = [
         _flower,
         lambda: _app(folder, plan),
         lambda: _modes(folder),
         lambda: _server(folder, plan),
         lambda: _nodes(folder),
+        lambda: _reach(plan),
         lambda: _connection(folder, plan),
     ]
     findings: list[Finding] = []
@@ -63,7 +68,7 @@ def check(folder: Path) -> list[Finding]:
 def _flower() -> Iterator[Finding]:
     version = importlib.metadata.version("flwr")
     fits = OLDEST <= tuple(int(n) for n in version.split(".")[:2]) < NEWER
-    yield Finding("Flower", fits, version if fits else f"{version} is installed; 1.39 to 1.41 are known to work")
+    yield Finding("Flower", fits, version if fits else f"{version} is installed; this needs 1.40 or 1.41")
 
 
 def _app(folder: Path, plan: Plan) -> Iterator[Finding]:
@@ -124,6 +129,10 @@ def _modes(folder: Path) -> Iterator[Finding]:
         mode = stat.S_IMODE(path.stat().st_mode)
         name = str(path.relative_to(folder))
         yield Finding(f"mode of {name}", mode == 0o600, f"{mode:o}" if mode == 0o600 else f"{mode:o}; do: chmod 600 {path}")
+        mode = stat.S_IMODE(path.parent.stat().st_mode)
+        if mode & 0o077:
+            name = str(path.parent.relative_to(folder))
+            yield Finding(f"mode of {name}", False, f"{mode:o}, so others may look into it; do: chmod 700 {path.parent}")
 
 
 def _server(folder: Path, plan: Plan) -> Iterator[Finding]:
@@ -144,8 +153,9 @@ def _server(folder: Path, plan: Plan) -> Iterator[Finding]:
         yield Finding(f"{name} is valid", valid, f"until {until:%Y-%m-%d}")
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     hosts = [str(n) for n in [*names.get_values_for_type(x509.DNSName), *names.get_values_for_type(x509.IPAddress)]]
-    covered = plan.host in hosts
-    yield Finding("server's name", covered, plan.host if covered else f"nodes connect to {plan.host}, server.crt is for {hosts}")
+    host = str(ipaddress.ip_address(plan.host)) if ":" in plan.host else plan.host
+    covered = host in hosts
+    yield Finding("server's name", covered, host if covered else f"nodes connect to {host}, server.crt is for {hosts}")
 
 
 def _public(key: PublicKeyTypes) -> bytes:
@@ -169,14 +179,36 @@ def _nodes(folder: Path) -> Iterator[Finding]:
             yield Finding(f"ca.crt of {home.name}", False, "differs from ca/ca.crt; copy that one")
 
 
+def _reach(plan: Plan) -> Iterator[Finding]:
+    danger = exposed(plan.bind, plan.port)
+    yield Finding("who reaches the server", True, danger or f"its own machine only: it listens on {plan.bind}", bool(danger))
+
+
 def _connection(folder: Path, plan: Plan) -> Iterator[Finding]:
     """A server that is not there yet is no mistake; one that cannot show this federation's certificate is."""
+    yield _answer(folder, "SuperLink", "start.sh", *plan.operator_at)
+    if plan.proxied:
+        yield _answer(folder, "proxy", "proxy.sh", *plan.nodes_at)
+
+
+def _answer(folder: Path, what: str, script: str, host: str, port: int) -> Finding:
     context = ssl.create_default_context(cafile=str(folder / "ca" / "ca.crt"))
-    address: Any = (plan.host, plan.port)
+    at = joined(host, port)
+    tunnel = ", or open the tunnel to it" if is_loopback(host) else ""
     try:
-        with socket.create_connection(address, timeout=3) as raw, context.wrap_socket(raw, server_hostname=plan.host):
-            yield Finding("SuperLink", True, f"answers at {plan.host}:{plan.port}")
+        with socket.create_connection((host, port), timeout=PATIENCE) as raw, context.wrap_socket(raw, server_hostname=host):
+            return Finding(what, True, f"answers at {at}")
     except ssl.SSLError as error:
-        yield Finding("SuperLink", False, f"somebody else answers at {plan.host}:{plan.port}: {error.reason}")
-    except OSError:
-        yield Finding("SuperLink", True, f"does not run yet at {plan.host}:{plan.port}; start it with superlink/start.sh")
+        return Finding(what, False, f"somebody else answers at {at}: {error.reason}")
+    except ConnectionRefusedError:
+        return Finding(what, True, f"does not run yet at {at}; start it with superlink/{script}{tunnel}")
+    except socket.gaierror as error:
+        return Finding(
+            what, False, f"the name {host} leads nowhere from here: {error.strerror}; correct it, or make the name known"
+        )
+    except TimeoutError:
+        return Finding(
+            what, False, f"no answer from {at} within {PATIENCE} s; is the address right, and does a firewall let you through?"
+        )
+    except OSError as error:
+        return Finding(what, False, f"{at} cannot be reached from here: {error.strerror or error}")

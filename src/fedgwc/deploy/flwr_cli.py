@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedgwc.deploy.write import planned
 from fedgwc.errors import InputError
 
 DONE = "finished:completed"
@@ -19,6 +22,7 @@ DONE = "finished:completed"
 
 def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
     """Run one command and return what it says as JSON."""
+    planned(folder)  # flwr would write its configuration into any folder
     program = shutil.which("flwr", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if program is None:
         raise InputError("the command flwr is not there; install it with: pip install 'fedgwc[flower]'")
@@ -44,16 +48,24 @@ def _json(text: str) -> dict[str, Any] | None:
 
 
 def register(folder: Path) -> list[str]:
-    """Make the nodes' public keys known to the SuperLink; returns what became of each."""
-    outcomes = []
+    """Make the nodes' public keys known to the SuperLink; returns what became of each.
+
+    The numbers by which logs call the nodes go to nodes.json, since Flower tells each of them only once.
+    """
+    planned(folder)
+    outcomes, path = [], folder / "nodes.json"
+    numbers = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for home in sorted((folder / "nodes").iterdir(), key=lambda p: (len(p.name), p.name)):
         try:
             answer = flwr(folder, "supernode", "register", str(home / "key.pub"), "tls")
             outcomes.append(f"{home.name}: registered as node {answer.get('node-id')}")
+            numbers[home.name] = str(answer.get("node-id"))
+            path.write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
         except InputError as error:
             if "already" not in str(error):
                 raise
-            outcomes.append(f"{home.name}: is registered already")
+            known = f" as node {numbers[home.name]}" if home.name in numbers else ""
+            outcomes.append(f"{home.name}: is registered already{known}")
     return outcomes
 
 
@@ -68,19 +80,47 @@ def start(folder: Path) -> int:
     return int(answer["run-id"])
 
 
-def status(folder: Path, run: int) -> str:
+def command(folder: Path, what: str, run: int) -> str:
+    """A command of Flower's about a run, for an operator to type."""
+    return f"FLWR_HOME={shlex.quote(str((folder / 'flwr').resolve()))} flwr {what} {run} tls"
+
+
+@dataclass(frozen=True)
+class Status:
+    """What Flower says of a run."""
+
+    name: str
+    details: str = ""
+
+    @property
+    def done(self) -> bool:
+        return self.name == DONE
+
+
+def status(folder: Path, run: int) -> Status:
     runs = flwr(folder, "ls", "tls", "--run-id", str(run)).get("runs", [])
-    return str(runs[0].get("status", "unknown")) if runs else "unknown"
+    if not runs:
+        raise InputError(f"the server does not know run {run}")
+    details = str(runs[0].get("status-details", ""))
+    return Status(str(runs[0].get("status", "unknown")), "" if details == "N/A" else details)
 
 
-def wait(folder: Path, run: int, tell: Callable[[str], None], poll: float = 2.0) -> bool:
-    """Follow a run to its end; True only if Flower says that it was completed."""
-    last = ""
+def wait(folder: Path, run: int, tell: Callable[[str], None], poll: float = 2.0, patience: float = 300.0) -> Status:
+    """Follow a run to its end. A server that cannot be asked for less than `patience` seconds is asked again."""
+    last, heard = "", time.monotonic()
     while True:
-        now = status(folder, run)
-        if now != last:
-            tell(f"run {run}: {now}")
-            last = now
-        if now.startswith("finished"):
-            return now == DONE
+        try:
+            now = status(folder, run)
+            heard = time.monotonic()
+        except InputError as error:
+            if time.monotonic() - heard >= patience:
+                raise InputError(
+                    f"run {run} may go on, but for {patience:.0f} s the server could not be asked: {error}"
+                ) from None
+            now = Status(f"the server cannot be asked, trying again ({error})")
+        if now.name != last:
+            tell(f"run {run}: {now.name}")
+            last = now.name
+        if now.name.startswith("finished"):
+            return now
         time.sleep(poll)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fedgwc.deploy import secrets
+from fedgwc.deploy import network, secrets
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment, recipes
 from fedgwc.flower.private import privacy_of
 
-HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?")
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,54 @@ class Plan:
     recipe: str
     host: str = "127.0.0.1"  # where nodes find the server
     port: int = 8000
-    bind: str = "0.0.0.0"  # noqa: S104 - a server is there to be reached; TLS and node keys say by whom
+    bind: str = "127.0.0.1"  # who reaches the server's port is an operator, so nobody else's machine does unless asked for
     nodes: int = 3
     own_data: bool = False  # nodes bring their data, instead of serving clients of the recipe's federation
     private_losses: bool = False  # losses stay with the clients, and nodes refuse to tell them
+    node_port: int = network.NODE_PORT  # where nodes find the proxy, if there is one
 
     def __post_init__(self) -> None:
-        if not HOST.fullmatch(self.host):
+        if not HOST.fullmatch(self.host) and not _is_address(self.host):
             raise InputError(f"--host must be a name or an address that nodes can reach, got {self.host!r}")
-        if not 1 <= self.port <= 65535 or not 1 <= self.nodes <= 1000:
-            raise InputError(f"--port must be in 1..65535 and --nodes in 1..1000, got {self.port} and {self.nodes}")
-        try:
-            ipaddress.ip_address(self.bind)
-        except ValueError:
-            raise InputError(f"--bind must be one of this machine's addresses, got {self.bind!r}") from None
+        if not all(1 <= port <= 65535 for port in (self.port, self.node_port)) or not 1 <= self.nodes <= 1000:
+            given = f"{self.port}, {self.node_port} and {self.nodes}"
+            raise InputError(f"--port and --node-port must be in 1..65535 and --nodes in 1..1000, got {given}")
+        if not _is_address(self.bind):
+            raise InputError(f"--bind must be one of this machine's addresses, got {self.bind!r}")
+        if self.proxied and self.port == self.node_port:
+            raise InputError(
+                f"--port and --node-port must differ, got {self.port} twice: the server has the one, its proxy the other"
+            )
+
+    @property
+    def proxied(self) -> bool:
+        """Nodes are elsewhere, and the server is not to be reached from there."""
+        return network.is_loopback(self.bind) and not network.is_loopback(self.host)
+
+    @property
+    def nodes_at(self) -> tuple[str, int]:
+        """Where nodes connect."""
+        return self.host, self.node_port if self.proxied else self.port
+
+    @property
+    def operator_at(self) -> tuple[str, int]:
+        """Where the operator's commands connect."""
+        return self.bind if network.is_loopback(self.bind) else self.host, self.port
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return "%" not in text and bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False
+
+
+def planned(folder: Path) -> Plan:
+    """What was decided for the federation in a folder."""
+    try:
+        return Plan(**json.loads((folder / "deploy.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{folder} was not written by fedgwc deploy init: {error}") from None
 
 
 def init(folder: Path, plan: Plan) -> list[str]:
@@ -58,16 +92,16 @@ def init(folder: Path, plan: Plan) -> list[str]:
     for private in (folder / "ca", folder / "superlink", folder / "flwr", *(folder / "nodes").iterdir()):
         private.chmod(0o700)
     authority = secrets.make_authority(folder / "ca")
-    hosts = list(dict.fromkeys([plan.host, "localhost", "127.0.0.1"]))
-    secrets.make_server(folder / "superlink", hosts, authority)
+    secrets.make_server(folder / "superlink", _names(plan), authority)
     for i, config in enumerate(configs, 1):
         _node(folder, i, config, plan)
     (folder / "superlink" / "ca.crt").write_bytes((folder / "ca" / "ca.crt").read_bytes())
     (folder / "app" / "fedgwc_app" / "recipe.toml").write_text(text, encoding="utf-8")
     everybody = 3 if plan.own_data else sum(len(clients) for clients in dealt(plan, text))
-    known = {**asdict(plan), "folder": folder.resolve(), "min_clients": max(3, everybody), "min_replies": 3}
+    known = {**_addresses(plan), "min_clients": max(3, everybody), "min_replies": 3}
+    known |= {"ca": _toml(folder.resolve() / "ca" / "ca.crt"), "out": _toml(folder.resolve() / "run")}
     known["private_losses"] = json.dumps(plan.private_losses)
-    for template, target in FILES.items():
+    for template, target in (FILES | PROXY if plan.proxied else FILES).items():
         _fill(template, folder / target, known)
     (folder / "deploy.json").write_text(json.dumps(asdict(plan), indent=2) + "\n", encoding="utf-8")
     return configs
@@ -82,6 +116,26 @@ FILES = {
     "flwr.toml": "flwr/config.toml",
     "superlink.sh": "superlink/start.sh",
 }
+PROXY = {"nginx.conf": "superlink/nginx.conf", "proxy.sh": "superlink/proxy.sh"}
+
+
+def _names(plan: Plan) -> list[str]:
+    """Whom the server's certificate is for: as nodes, the operator and the server app, which connects to `bind`, call it."""
+    bind = ipaddress.ip_address(plan.bind)
+    own = bind if not bind.is_unspecified else "::1" if bind.version == 6 else "127.0.0.1"
+    return list(dict.fromkeys([plan.host, "localhost", "127.0.0.1", str(own)]))
+
+
+def _addresses(plan: Plan) -> dict[str, Any]:
+    """What an operator decided, and what follows from it, by the names that templates use."""
+    known = {**asdict(plan), "nodes_at": network.joined(*plan.nodes_at), "operator_at": network.joined(*plan.operator_at)}
+    known["listen"] = f"[::]:{plan.node_port}" if ":" in plan.host else plan.node_port
+    text = network.PROXIED if plan.proxied else network.LOCAL if network.is_loopback(plan.bind) else network.OPEN
+    known["network"] = Template(text).substitute(known)
+    known["start_server"] = "`superlink/start.sh`" + (
+        ", and beside it `superlink/proxy.sh` (needs nginx)" if plan.proxied else ""
+    )
+    return known
 
 
 def _fill(template: str, target: Path, known: dict[str, Any]) -> None:
@@ -91,13 +145,18 @@ def _fill(template: str, target: Path, known: dict[str, Any]) -> None:
         target.chmod(0o755)
 
 
+def _toml(path: Path) -> str:
+    """A path as a string of TOML; JSON's escapes are TOML's."""
+    return json.dumps(str(path), ensure_ascii=False)
+
+
 def _node(folder: Path, i: int, config: str, plan: Plan) -> None:
     home = folder / "nodes" / f"node-{i}"
     secrets.make_node(home)
     (home / "ca.crt").write_bytes((folder / "ca" / "ca.crt").read_bytes())
     (home / "node-config").write_text(config + "\n", encoding="utf-8")
     # Each node's own port differs, so that several may run on one machine.
-    _fill("supernode.sh", home / "start.sh", {**asdict(plan), "local_port": 9093 + i})
+    _fill("supernode.sh", home / "start.sh", {**_addresses(plan), "local_port": 9093 + i})
 
 
 def recipe_text(recipe: str) -> str:
