@@ -55,6 +55,16 @@ def test_list_names_everything() -> None:
         assert name in done.stdout
 
 
+def test_every_algorithm_has_a_line_of_its_own() -> None:
+    from fedgwc.algorithms import ABOUT, ALGORITHMS
+
+    assert list(ABOUT) == list(ALGORITHMS)
+    assert len(set(ABOUT.values())) == len(ABOUT)
+    out = fedgwc("list").stdout
+    for name, about in ABOUT.items():
+        assert re.search(rf"^  {name} +{re.escape(about)}$", out, re.M)
+
+
 def test_version() -> None:
     assert re.fullmatch(r"fedgwc \d+\.\d+\.\d+\n", fedgwc("--version").stdout)
 
