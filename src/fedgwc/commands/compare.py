@@ -18,6 +18,7 @@ from fedgwc.engines.settings import device_of
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
 from fedgwc.record import new_folder
+from fedgwc.report.content import plural
 from fedgwc.scale import scaled_experiment
 from fedgwc.settings import Assignment, lookup, parse_axis
 
@@ -119,7 +120,7 @@ def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any
         if done.problem:
             raise InputError(done.problem)
         last[done.name] = row = done.last
-        said = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {row['clusters']} clusters"
+        said = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {plural(row['clusters'], 'cluster')}"
         print(f"{said}, {row['seconds']:.0f} s", file=sys.stderr, flush=True)
     return last
 
