@@ -23,6 +23,7 @@ from fedgwc.scale import scaled_experiment
 from fedgwc.settings import Assignment, lookup, parse_axis
 
 ALL = "all"
+PICKED = "Of each algorithm: the setting with the highest mean accuracy on test data, which flatters where many were tried."
 Setting = tuple[tuple[str, Any], ...]
 
 
@@ -73,6 +74,8 @@ def compare_command(
         with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([table.head, *table.rows])
     show(best)
+    if len(every.rows) > len(best.rows):
+        print(f"\n{PICKED} {folder / 'everything-tried.md'} has all that were tried.")
     print(f"\nWritten: {folder} (the runs, comparison.md and .csv, everything-tried.md and .csv)")
 
 
