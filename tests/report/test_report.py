@@ -521,3 +521,10 @@ def test_long_names_are_shortened_to_what_tells_them_apart() -> None:
     assert found[2:4] == ["fedgwc … margin=0.5", "fedgwc … margin=0.0"]
     assert found[4:] == ["fedgwc echo=False min_siz…", "fedgwc echo=False min_siz… 2", "fedgwc echo=False min_siz… 3"]
     assert compare.short_names(["x" * 300, "x" * 400]) == ["x" * 25 + " …", "x" * 25 + "…"]
+
+
+def test_only_splits_are_triangles() -> None:
+    from fedgwc.report.theme import MARKERS
+
+    assert not set("v^<>1234") & set(MARKERS)
+    assert len(set(MARKERS)) == len(MARKERS)
