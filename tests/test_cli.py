@@ -55,8 +55,30 @@ def test_list_names_everything() -> None:
         assert name in done.stdout
 
 
+def test_every_algorithm_has_a_line_of_its_own() -> None:
+    from fedgwc.algorithms import ABOUT, ALGORITHMS
+
+    assert list(ABOUT) == list(ALGORITHMS)
+    assert len(set(ABOUT.values())) == len(ABOUT)
+    out = fedgwc("list").stdout
+    for name, about in ABOUT.items():
+        assert re.search(rf"^  {name} +{re.escape(about)}$", out, re.M)
+
+
 def test_version() -> None:
     assert re.fullmatch(r"fedgwc \d+\.\d+\.\d+\n", fedgwc("--version").stdout)
+
+
+def test_every_argument_has_a_description() -> None:
+    from fedgwc.cli import app
+    from fedgwc.described import described, every_command
+
+    arguments = [(c.name, p) for c in every_command(described(app)) for p in c.params if p.param_type_name == "argument"]
+    assert len(arguments) > 10
+    assert [(name, p.name) for name, p in arguments if not p.help] == []
+    assert "A recipe's name" in fedgwc("run", "--help").stdout
+    assert "list the names" in fedgwc("reproduce", "--help").stdout
+    assert "highest mean accuracy on test data" in " ".join(fedgwc("compare", "--help").stdout.split())
 
 
 @pytest.mark.parametrize(

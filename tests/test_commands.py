@@ -110,7 +110,7 @@ def test_replay_says_why(fedgwc: Command, run_folder: Path) -> None:
     never = ["--set", "algorithm.contrast=1e9", "--set", "algorithm.drift=1e9"]
     answer = fedgwc("replay", run_folder, *WINDOWS, *never)
     assert re.match(
-        r"no division by round 40: .*in most rounds clients differ little .* 1e\+09 or more in 0 of 20 rounds", answer.out
+        r"no division by round 40: .*in most rounds clients differ little .* at least 1e\+09 in 0 of 20 rounds", answer.out
     )
 
 
@@ -325,6 +325,9 @@ def test_assign_mistakes(fedgwc: Command, run_folder: Path, tmp_path: Path) -> N
     refused(fedgwc("assign", run_folder, tmp_path / "flat.npz"), "this run's have (1, 8, 8)")
     np.savez(tmp_path / "labels.npz", x=np.zeros((3, 1, 8, 8), np.float32), y=np.full(3, 10))
     refused(fedgwc("assign", run_folder, tmp_path / "labels.npz"), "labels must be in 0..9")
+    for x in (np.nan, np.inf):
+        np.savez(tmp_path / "x.npz", x=np.full((3, 1, 8, 8), x, np.float32), y=np.zeros(3, int))
+        refused(fedgwc("assign", run_folder, tmp_path / "x.npz"), "x holds NaN or infinite values; clean the data first")
     np.savez(tmp_path / "x.npz", x=np.zeros((3, 1, 8, 8), np.float32))
     refused(fedgwc("assign", run_folder, tmp_path / "x.npz"), "y")
     shutil.copytree(run_folder, tmp_path / "run")
@@ -332,6 +335,19 @@ def test_assign_mistakes(fedgwc: Command, run_folder: Path, tmp_path: Path) -> N
     refused(fedgwc("assign", tmp_path / "run", good), "does not fit this run's model")
     shutil.rmtree(tmp_path / "run" / "models")
     refused(fedgwc("assign", tmp_path / "run", good), "has no models yet")
+
+
+def test_assign_never_picks_a_model_that_has_diverged(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
+    new = client(tmp_path / "new.npz", 0)
+    copy = shutil.copytree(run_folder, tmp_path / "run")
+    paths = sorted((copy / "models").glob("*.safetensors"))
+    for path in paths:
+        weights = safetensors.torch.load_file(path)
+        safetensors.torch.save_file({k: torch.full_like(w, torch.nan) for k, w in weights.items()}, path)
+        answer = fedgwc("assign", copy, new)
+        if path != paths[-1]:
+            assert Path(answer.out.splitlines()[-1]) > path  # one that has not
+    refused(answer, "no model of this run has a finite loss on it")
 
 
 # a run from elsewhere
@@ -366,6 +382,19 @@ def test_training_on_a_gpu_that_is_not_there(fedgwc: Command, from_a_gpu: Path, 
     assert fedgwc("run", "--resume", "--out", from_a_gpu, "--set", "engine.device=cpu").code == 0
 
 
+def test_resuming_names_the_algorithm_and_says_if_nothing_was_left_to_do(
+    fedgwc: Command, run_folder: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(run_folder, tmp_path / "again")
+    answer = fedgwc("run", "--resume", "--out", copy)
+    assert answer.code == 0, answer.err
+    assert f"{copy} was already finished, with round 40" in answer.err
+    assert re.search(r"^fedgwc +\d ", answer.out, re.M)
+    longer = fedgwc("run", "--resume", "--out", copy, "--set", "rounds=41")
+    assert longer.code == 0, longer.err
+    assert "already finished" not in longer.err
+
+
 def test_a_run_is_made_longer_by_its_folder_alone(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(run_folder, tmp_path / "longer")
     answer = fedgwc("run", "--resume", "--out", copy, "--set", "rounds=43", "--set", "about=longer", "--set", "evaluate.every=41")
@@ -385,7 +414,9 @@ def test_data_ls_says_what_is_missing_and_what_to_do(fedgwc: Command, tmp_path: 
     assert re.search(r"^digits +ready", answer.out, re.M)
     for name in SOURCES:
         assert re.search(rf"^{name} +missing", answer.out, re.M)
-        assert re.search(rf"^{name} needs ", answer.out, re.M)
+        assert re.search(rf"^({name} needs |  fedgwc data prepare {name} --root )", answer.out, re.M)
+    assert f"  fedgwc data prepare cifar10 --root {tmp_path}\n" in answer.out
+    assert "leaf_femnist needs train/*.json" in answer.out
     assert str(tmp_path) in answer.out
     assert list(tmp_path.iterdir()) == []  # looking writes nothing
 
@@ -393,3 +424,5 @@ def test_data_ls_says_what_is_missing_and_what_to_do(fedgwc: Command, tmp_path: 
 def test_data_mistakes(fedgwc: Command, tmp_path: Path) -> None:
     refused(fedgwc("data", "verify", "cifar1000", "--root", tmp_path), "choose from")
     refused(fedgwc("data", "verify", "cifar10", "--root", tmp_path), "cifar10")
+    for command in ("prepare", "verify"):
+        refused(fedgwc("data", command, "digits", "--root", tmp_path), "digits ships with scikit-learn")

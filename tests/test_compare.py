@@ -8,7 +8,7 @@ import json
 import pytest
 
 from fedgwc.cli import main
-from fedgwc.commands.compare import compare_command
+from fedgwc.commands.compare import PICKED, compare_command
 from fedgwc.commands.tables import comparison_table
 from fedgwc.errors import InputError
 from fedgwc.record import RunFolder
@@ -25,6 +25,13 @@ def test_a_sweep_reports_the_best_beside_what_was_tried(tmp_path, capsys) -> Non
     tried = list(csv.reader((tmp_path / "everything-tried.csv").read_text().splitlines()))
     assert [r[0] for r in tried[1:]] == ["fedavg", "ifca k=2", "ifca k=3"]
     assert "±" in capsys.readouterr().out
+
+
+def test_the_rule_that_picked_is_told_where_there_was_a_choice(tmp_path, capsys) -> None:
+    compare_command("digits", ["ifca"], 1, [*QUICK, "rounds=1"], tmp_path / "a", sweeps=["ifca.k=2,3"], jobs=1)
+    assert f"{PICKED} {tmp_path / 'a' / 'everything-tried.md'} has all that were tried." in capsys.readouterr().out
+    compare_command("digits", ["ifca"], 1, [*QUICK, "rounds=1"], tmp_path / "b", jobs=1)
+    assert PICKED not in capsys.readouterr().out
 
 
 def test_switches_and_text_are_swept_too(tmp_path) -> None:

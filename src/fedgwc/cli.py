@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedgwc.described import described
 from fedgwc.errors import InputError
 
 app = typer.Typer(
@@ -63,7 +64,11 @@ def compare(
         str, typer.Option("--equal", help="What all get the same of: rounds, or updates (total clients trained).")
     ] = "rounds",
 ) -> None:
-    """Run several algorithms on the same federations and put them in one table."""
+    """Run several algorithms on the same federations and put them in one table.
+
+    With --sweep the table has, of each algorithm, the setting with the highest mean accuracy on test data over all seeds;
+    everything-tried.md has all settings.
+    """
     from fedgwc.commands.compare import compare_command
 
     compare_command(recipe, _names(algorithms), seeds, sets or [], out, scale, sweep or [], jobs, equal)
@@ -90,7 +95,7 @@ def reproduce(
     ),
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Runs at a time; 0: one per core, or one on a GPU.", min=0)] = 0,
 ) -> None:
-    """Run a table or figure of the paper and compare: its values, ours, and a verdict."""
+    """Run a table or figure of the paper and compare: its values, ours, and a verdict. Without a name: list the names."""
     from fedgwc.commands.reproduce import reproduce_command
 
     reproduce_command(names or [], scale, seeds, out, sets or [], _names(presets), jobs)
@@ -296,7 +301,7 @@ def main(argv: list[str] | None = None) -> Any:
     log = logging.getLogger("fedgwc")
     log.addHandler(handler)
     try:
-        return app(args=argv, prog_name="fedgwc")
+        return described(app)(args=argv, prog_name="fedgwc")
     except InputError as error:
         print(f"fedgwc: {error}", file=sys.stderr)
     except OSError as error:

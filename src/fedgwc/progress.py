@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+ROUNDS_TO_TELL = 3  # rounds after the first from which a speed is worth telling
+BAR, LEFT = 12, 7  # characters of a progress bar, and of the time that is left
 
 
 class Progress(Protocol):
@@ -35,59 +39,124 @@ class MessagesOnly(Silent):
         self.message = to.message  # type: ignore[method-assign]
 
 
+class Pace:
+    """How fast rounds go by. The first one does not count: it also makes things ready."""
+
+    def __init__(self, n_rounds: int) -> None:
+        self.total, self.first, self.number = n_rounds, -1, -1
+        self.began = self.now = 0.0
+
+    def round(self, number: int) -> None:
+        self.number, self.now = number, time.monotonic()
+        if self.first < 0:
+            self.first, self.began = number, self.now
+
+    @property
+    def speed(self) -> float | None:
+        """Rounds per second; None: too early to tell."""
+        made = self.number - self.first
+        return made / max(self.now - self.began, 1e-9) if made >= ROUNDS_TO_TELL else None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds."""
+        return None if self.speed is None else (self.total - self.number) / self.speed
+
+
+class Facts(NamedTuple):
+    """Where a run stands, in a few words each."""
+
+    number: int
+    loss: float
+    n_clusters: int
+    accuracy: float | None = None
+
+    def words(self, pace: Pace) -> list[str]:
+        """What matters most comes first."""
+        accuracy = "–" if self.accuracy is None else f"{self.accuracy:.1%}"
+        words = [f"accuracy {accuracy}", f"loss {short(self.loss)}", f"clusters {self.n_clusters}"]
+        return words if pace.speed is None else [*words, speed_text(pace.speed)]
+
+
+def short(x: float) -> str:
+    """A loss, also of a run that diverges."""
+    return "–" if math.isnan(x) else f"{x:.3f}" if abs(x) < 1000 else f"{x:.1e}"
+
+
+def speed_text(speed: float) -> str:
+    return f"{speed:.0f} rounds/s" if speed >= 1 else f"{1 / speed:.1f} s/round"
+
+
+def time_text(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole} s" if whole < 100 else f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
 class Lines:
     """One plain line now and then, for logs and pipes."""
 
     def __init__(self, every_seconds: float = 5.0) -> None:
         self.every = every_seconds
-        self.accuracy = float("nan")
+        self.facts: Facts | None = None  # what has not been told yet
+        self.accuracy: float | None = None
 
     def start(self, title: str, n_rounds: int, done: int) -> None:
-        self.title, self.total, self.first = title, n_rounds, done
-        self.began = self.spoke = time.monotonic()
+        self.title, self.pace, self.spoke = title, Pace(n_rounds), time.monotonic()
 
     def message(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     def round(self, number: int, loss: float, n_clusters: int) -> None:
-        now = time.monotonic()
-        if now - self.spoke < self.every and number < self.total:
-            return
-        self.spoke = now
-        speed = (number - self.first) / max(now - self.began, 1e-9)
-        left = (self.total - number) / speed
-        self.message(
-            f"{self.title}: round {number}/{self.total}  loss {loss:.3f}  accuracy {self.accuracy:.1%}  "
-            f"clusters {n_clusters}  {speed:.0f} rounds/s  {left:.0f} s left"
-        )
+        self.pace.round(number)
+        self.facts = Facts(number, loss, n_clusters, self.accuracy)
+        if time.monotonic() - self.spoke >= self.every and number < self.pace.total:
+            self._tell()
 
     def evaluated(self, row: Mapping[str, Any]) -> None:
         self.accuracy = row["accuracy"]
+        if self.facts is not None:
+            self.facts = self.facts._replace(accuracy=self.accuracy)
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """The last round is told only now that its models have been evaluated."""
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.facts is None:
+            return
+        words = [f"{self.title}: round {self.facts.number}/{self.pace.total}", *self.facts.words(self.pace)]
+        if self.pace.left:
+            words.append(f"{time_text(self.pace.left)} left")
+        self.message("  ".join(words))
+        self.facts, self.spoke = None, time.monotonic()
 
 
 class Live:
-    """A progress bar with what one wants to know: round, loss, accuracy, clusters, speed, time left."""
+    """A progress bar with what one wants to know: round, time left, accuracy, loss, clusters, speed, as far as there is room."""
 
     def start(self, title: str, n_rounds: int, done: int) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
         from rich.table import Column
 
+        console = Console(stderr=True)
+        n = len(str(n_rounds))
+        bar: list[ProgressColumn] = [BarColumn(bar_width=BAR)] if console.width >= 72 else []
         self.bar = Bar(
-            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=12),
-            MofNCompleteColumn(),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+            *bar,
+            MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * n + 1)),
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True, min_width=LEFT)),
             TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
-            TimeRemainingColumn(compact=True),
-            console=Console(stderr=True),
+            console=console,
         )
         self.bar.start()
         self.task = self.bar.add_task(title, total=n_rounds, completed=done, facts="")
-        self.began, self.first, self.drawn = time.monotonic(), done, 0.0
-        self.accuracy = float("nan")
+        self.room = console.width - len(title) - len(bar) * (BAR + 1) - (2 * n + 2) - (LEFT + 1) - 1
+        self.pace, self.drawn = Pace(n_rounds), 0.0
+        self.facts: Facts | None = None
+        self.accuracy: float | None = None
 
     def message(self, text: str) -> None:
         if hasattr(self, "bar"):
@@ -96,19 +165,31 @@ class Live:
             print(text, file=sys.stderr)
 
     def round(self, number: int, loss: float, n_clusters: int) -> None:
-        now = time.monotonic()
-        if now - self.drawn < 0.1 and number < (self.bar.tasks[0].total or 0):
-            return
-        self.drawn = now
-        speed = (number - self.first) / max(now - self.began, 1e-9)
-        facts = f"loss {loss:.3f}  acc {self.accuracy:.1%}  clusters {n_clusters}  {speed:.0f} rounds/s"
-        self.bar.update(self.task, completed=number, facts=facts)
+        self.pace.round(number)
+        self.facts = Facts(number, loss, n_clusters, self.accuracy)
+        if time.monotonic() - self.drawn >= 0.1:
+            self._draw()
 
     def evaluated(self, row: Mapping[str, Any]) -> None:
         self.accuracy = row["accuracy"]
+        if self.facts is not None:
+            self.facts = self.facts._replace(accuracy=self.accuracy)
 
     def stop(self) -> None:
+        self._draw()
         self.bar.stop()
+
+    def _draw(self) -> None:
+        if self.facts is not None:
+            self.bar.update(self.task, completed=self.facts.number, facts=fitting(self.facts.words(self.pace), self.room))
+            self.drawn = time.monotonic()
+
+
+def fitting(words: Sequence[str], room: int) -> str:
+    """As many of the words, from the first on, as there is room for."""
+    while words and len("  ".join(words)) > room:
+        words = words[:-1]
+    return "  ".join(words)
 
 
 def watcher() -> Progress:

@@ -21,7 +21,7 @@ def wanted(engine: FakeEngine, n_clients: int = 60, **settings: Any) -> tuple[st
     *_, (_, last) = rounds(algorithm, engine, torch.zeros(1, dtype=torch.float64), n_clients, 20, seed=1)
     [verdict] = last.verdicts
     [row] = algorithm.verdicts(last)
-    assert f"{verdict.wanted:g} is asked for" in row["why"]
+    assert f"threshold {verdict.wanted:g}" in row["why"]
     return verdict.reason, verdict.wanted
 
 

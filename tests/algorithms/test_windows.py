@@ -150,7 +150,7 @@ def test_drift_divides_from_the_third_window_on_and_children_from_their_second()
     assert all((v.adrift, v.rounds) == (20, 20) for _, v in verdicts(states))  # they drifted from the first window on
     [early] = algorithm.verdicts(states[39])
     assert early["why"].startswith("the window before would have cut elsewhere (agreement ")
-    told = f"one step of their own takes much of clients' losses away (drift {early['drift']:.2f}, 1 or more in 20 of 20 rounds)"
+    told = f"one step of their own takes much of clients' losses away (drift {early['drift']:.2f}, at least 1 in 20 of 20 rounds)"
     assert early["why"].endswith(f"), and {told}: a later window may divide them for that")
 
 
@@ -215,7 +215,7 @@ def test_clients_who_differed_in_half_of_a_window_count_as_differing_for_good():
     assert (first.apart, first.differed, first.differs) == (10, False, True)
     assert (second.apart, second.differed, second.differs) == (0, True, True)
     [row] = algorithm.verdicts(states[39])
-    assert row["why"].endswith(", 2 or more in 0 of 20 rounds, and in half of those of an earlier window)")
+    assert row["why"].endswith(", at least 2 in 0 of 20 rounds, and in half of those of an earlier window)")
     assert states[39].splits[0].differed
     assert not any(c.differed for s in states[39:] for c in s.clusters)
 
@@ -363,7 +363,7 @@ def test_every_window_leaves_a_verdict_for_one_round():
     assert row["divides"]
     assert row["sizes"] == [18, 12]
     assert row["why"].startswith("there are groups of clients that differ (gain ")
-    assert row["why"].endswith(", 2 or more in 20 of 20 rounds)")
+    assert row["why"].endswith(", at least 2 in 20 of 20 rounds)")
     assert json.loads(json.dumps(row)) == row
     assert algorithm.verdicts(states[40]) == []
 
@@ -373,7 +373,7 @@ def test_verdicts_name_what_is_missing():
     assert {r for _, _, r in reasons(states)} == {"first cut", "agreement", "contrast"}
     t, v = next((t, v) for t, v in verdicts(states) if v.reason == "contrast")
     assert 2 * v.apart < v.rounds == 20
-    told = f"contrast {v.contrast:.2f}, 2 or more in {v.apart} of 20 rounds"
+    told = f"contrast {v.contrast:.2f}, at least 2 in {v.apart} of 20 rounds"
     assert algorithm.verdicts(states[t - 1])[0]["why"] == (
         f"in most rounds clients differ little beyond their own batches ({told})"
     )
@@ -381,7 +381,7 @@ def test_verdicts_name_what_is_missing():
     assert v.agreement < 0.94
     why = algorithm.verdicts(states[t - 1])[0]["why"]
     assert why.startswith(
-        f"the window before would have cut elsewhere (agreement {v.agreement:.2f}, 0.94 is asked for), and in most rounds"
+        f"the window before would have cut elsewhere (agreement {v.agreement:.2f}, threshold 0.94), and in most rounds"
     )
 
     own = np.random.default_rng(3).standard_normal(30)
@@ -430,7 +430,7 @@ def test_a_verdict_by_hand():
         assert judged(replace(alike, adrift=2), cut, 0.9, 10, True).reason == "drift"
         assert judged(alike, cut, 0.9, 13, True).reason == "no groups"
     assert in_words(v, 0.9, 1, 2).startswith(
-        "groups may be chance: the cut before told who would help whom 2.5 deviations better than chance, and 3 are asked for"
+        "groups may be chance: the cut before told who would help whom 2.5 deviations better than chance, threshold 3"
     )
     v = judged(same, cut, 0.9, -np.inf, False)
     assert (v.reason, v.wanted) == ("groups", None)
@@ -438,7 +438,7 @@ def test_a_verdict_by_hand():
     unheard = replace(cluster, cut=cut.labels)  # private losses without sums
     v = judged(unheard, cut, 0.9, 10, False)
     assert (v.reason, v.drift, v.contrast) == ("groups", None, None)
-    assert in_words(v, 0.9, 1, 2) == "there are groups of clients that differ (gain 12.00, 10 is asked for; contrast unknown)"
+    assert in_words(v, 0.9, 1, 2) == "there are groups of clients that differ (gain 12.00, threshold 10; contrast unknown)"
 
 
 def test_a_state_with_verdicts_is_saved_and_read():

@@ -108,7 +108,7 @@ def test_it_says_why_nothing_was_divided(finished) -> None:
     assert section.lead.startswith("3 windows of rounds came to an end. Left whole: ")
     assert "no cut before (1)" in section.lead
     assert "At the last, in round 30, " in section.lead
-    assert "2 or more" not in section.lead
+    assert "at least 2" not in section.lead
     [table] = section.tables
     assert table.sortable
     assert [row[0].text for row in table.rows] == ["10", "20", "30"]
@@ -184,12 +184,12 @@ def test_it_says_what_came_of_a_trial(reason, cut, lead, cell, finished, tmp_pat
 def test_it_says_what_is_asked_for_where_few_or_nobody_can_try(finished, tmp_path) -> None:
     folder = shutil.copytree(finished("fedgwc", rounds=65, algorithm=WINDOWS), tmp_path / "run")
     doubt = f"{FedGWC().doubt:g} more where few or nobody could try the division and for each that was undone"
-    assert f"(gain 4 or more, and {doubt})" in why(folder).lead
+    assert f"(gain at least 4, and {doubt})" in why(folder).lead
     assert "differently by fewer than 2 deviations in the end, or by even less before (clear). " in why(folder).lead
     config = json.loads((folder / "config.json").read_text())
     del config["experiment"]["algorithm"]["doubt"]  # as an earlier version left it
     (folder / "config.json").write_text(json.dumps(config))
-    assert "(gain 4 or more), and" in why(folder).lead
+    assert "(gain at least 4), and" in why(folder).lead
     assert "(clear)" not in why(folder).lead
 
 
@@ -197,7 +197,7 @@ def test_it_says_what_is_asked_for_where_few_or_nobody_can_try(finished, tmp_pat
 def test_whatever_gain_was_asked_for_is_read(gain: float, finished) -> None:
     folder = finished("fedgwc", rounds=41, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "gain": gain})
     assert load(folder).splits
-    assert f"(gain {gain:g} or more, and {FedGWC().doubt:g} more" in why(folder).lead
+    assert f"(gain at least {gain:g}, and {FedGWC().doubt:g} more" in why(folder).lead
 
 
 def test_a_division_that_was_undone_is_only_told_of(finished) -> None:
@@ -521,3 +521,10 @@ def test_long_names_are_shortened_to_what_tells_them_apart() -> None:
     assert found[2:4] == ["fedgwc … margin=0.5", "fedgwc … margin=0.0"]
     assert found[4:] == ["fedgwc echo=False min_siz…", "fedgwc echo=False min_siz… 2", "fedgwc echo=False min_siz… 3"]
     assert compare.short_names(["x" * 300, "x" * 400]) == ["x" * 25 + " …", "x" * 25 + "…"]
+
+
+def test_only_splits_are_triangles() -> None:
+    from fedgwc.report.theme import MARKERS
+
+    assert not set("v^<>1234") & set(MARKERS)
+    assert len(set(MARKERS)) == len(MARKERS)

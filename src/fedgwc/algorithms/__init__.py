@@ -62,3 +62,18 @@ ALGORITHMS: dict[str, Algorithm[Any]] = {
 
 # What a preset changes in the clients' own training; a recipe's explicit [local] keys win over these.
 LOCAL: dict[str, dict[str, float]] = {"fedprox": {"prox": 0.01}}
+
+# One line for whoever chooses among them (`fedgwc list`).
+ABOUT: dict[str, str] = {
+    "alone": "No federation: every client trains a model of its own.",
+    "fedavg": "One model for all: each round some clients train it, and the server averages by sample counts.",
+    "fedavgm": "FedAvg with momentum 0.9 on the server.",
+    "fedprox": "FedAvg whose clients are held near the common model (local.prox=0.01).",
+    "fairavg": "FedAvg in which every client counts the same, however many samples it has.",
+    "ifca": "k models: every client trains the one that has the lowest loss on its data. You give k.",
+    "fesem": "k models: every client belongs to the one nearest to its own trained model. You give k.",
+    "cfl": "Divides clients in two, again and again, where their updates point in different directions.",
+    "fedgwc": "Groups clients whose losses behave alike, one model per group, and finds how many groups there are.",
+    "fedgwc-paper": "FedGWC as the paper's text has it.",
+    "fedgwc-release": "FedGWC as its authors' released code has it.",
+}

@@ -84,10 +84,10 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str
         return f"a model of its own served neither side better ({apart})"
     differ = _reading(v, "contrast", v.contrast, contrast, v.apart)
     differ += ", and in half of those of an earlier window" if v.differed and 2 * v.apart < v.rounds else ""
-    told = f"gain {v.gain or 0:.2f}" + ("" if v.wanted is None else f", {v.wanted:g} is asked for")
+    told = f"gain {v.gain or 0:.2f}" + ("" if v.wanted is None else f", threshold {v.wanted:g}")
     foretold = f"the cut before told who would help whom {v.foretold or 0:.1f} deviations better than chance"
     if v.reason == "groups" and v.by_echoes:
-        return f"there are groups of clients that help each other ({told}; {foretold}, {FORETOLD} are asked for)"
+        return f"there are groups of clients that help each other ({told}; {foretold}, threshold {FORETOLD})"
     if v.reason == "groups":
         return f"there are groups of clients that differ ({told}; {differ})"
     few = v.clients < (TOO_FEW_IN_ONE if v.by_echoes else TOO_FEW)
@@ -95,9 +95,9 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str
         "no cut": "so few clients form groups only by chance" if few else "nothing sets enough clients apart",
         "first cut": "the window before made no cut to agree with",
         "too early": f"{drifts}, and it is too early to divide them for that",
-        "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f}, {agreement:g} is asked for)",
+        "agreement": f"the window before would have cut elsewhere (agreement {v.agreement or 0:.2f}, threshold {agreement:g})",
         "no groups": f"no groups describe clients clearly better than one does ({told})",
-        "chance": f"groups may be chance: {foretold}, and {FORETOLD} are asked for",
+        "chance": f"groups may be chance: {foretold}, threshold {FORETOLD}",
     }
     parts = [against[v.reason]] if v.reason in against else []
     if v.drifts and v.reason != "too early":
@@ -110,7 +110,7 @@ def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str
 def _reading(v: Verdict, name: str, value: float | None, limit: float, n: int) -> str:
     if not v.rounds:
         return f"{name} unknown"
-    much = f"{limit:g} or more in {n:,} of {v.rounds:,} rounds"
+    much = f"at least {limit:g} in {n:,} of {v.rounds:,} rounds"
     return f"{name} {much}" if value is None else f"{name} {value:.2f}, {much}"
 
 

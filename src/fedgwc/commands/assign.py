@@ -22,7 +22,9 @@ from fedgwc.record import RunFolder
 
 def assign_command(run: Path, data: Path) -> None:
     models, losses, accuracies = assign(run, data)
-    best = int(np.argmin(losses))
+    if not np.isfinite(losses).any():
+        raise InputError(f"{data} cannot be assigned: no model of this run has a finite loss on it")
+    best = int(np.nanargmin(losses))
     mark = ["" if i != best else "<- lowest loss" for i in range(len(models))]
     rows = [[m.stem, f"{loss:.4f}", f"{100 * a:.1f}", t] for m, loss, a, t in zip(models, losses, accuracies, mark, strict=True)]
     show(Table(["cluster", "loss", "accuracy %", ""], rows))
@@ -54,6 +56,8 @@ def _client(data: Path, about: dict[str, Any]) -> Federation:
         mean, std = (tuple(map(float, about[key])) for key in ("mean", "std"))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"the run's config.json does not describe its federation: {error!r}") from None
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        raise InputError(f"{data}: x holds NaN or infinite values; clean the data first")
     if tuple(x.shape[1:]) != shape:
         raise InputError(f"{data} has samples of shape {tuple(x.shape[1:])}, but this run's have {shape}")
     rows = Rows.of([np.arange(len(y))])

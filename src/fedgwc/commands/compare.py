@@ -18,10 +18,12 @@ from fedgwc.engines.settings import device_of
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
 from fedgwc.record import new_folder
+from fedgwc.report.content import plural
 from fedgwc.scale import scaled_experiment
 from fedgwc.settings import Assignment, lookup, parse_axis
 
 ALL = "all"
+PICKED = "Of each algorithm: the setting with the highest mean accuracy on test data, which flatters where many were tried."
 Setting = tuple[tuple[str, Any], ...]
 
 
@@ -72,6 +74,8 @@ def compare_command(
         with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([table.head, *table.rows])
     show(best)
+    if len(every.rows) > len(best.rows):
+        print(f"\n{PICKED} {folder / 'everything-tried.md'} has all that were tried.")
     print(f"\nWritten: {folder} (the runs, comparison.md and .csv, everything-tried.md and .csv)")
 
 
@@ -119,7 +123,7 @@ def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any
         if done.problem:
             raise InputError(done.problem)
         last[done.name] = row = done.last
-        said = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {row['clusters']} clusters"
+        said = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {plural(row['clusters'], 'cluster')}"
         print(f"{said}, {row['seconds']:.0f} s", file=sys.stderr, flush=True)
     return last
 

@@ -22,8 +22,11 @@ def ls_command(root: Path | None, size: int) -> None:
         Table(["name", "state", "disk", "what"], [["digits", "ready", "0 MB", "handwritten digits, part of scikit-learn"], *rows])
     )
     print(f"\nLooked in {data_root(root)} (--root or {VARIABLE} change that).")
+    if fetchable := [s.name for s in states if s.missing and s.fetchable]:
+        where = "" if root is None else f" --root {root}"
+        print("\nTo fetch what is missing:\n" + "\n".join(f"  fedgwc data prepare {name}{where}" for name in fetchable))
     for s in states:
-        if s.missing:
+        if s.missing and not s.fetchable:
             print(f"\n{s.name} needs {', and '.join(s.missing)}\n  in {' or '.join(map(str, s.looked))}\n  {s.by_hand}")
 
 

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable
 from typing import Any
 
-from fedgwc.algorithms import ALGORITHMS, LOCAL
+from fedgwc.algorithms import ABOUT, ALGORITHMS
 from fedgwc.data import DATASETS
 from fedgwc.experiment import recipes
 from fedgwc.models import MODELS
@@ -21,8 +21,7 @@ def list_command() -> None:
         console.print(f"  {name:24} {tomllib.loads(path.read_text(encoding='utf-8')).get('about', '')}", markup=False)
     console.print("[bold]Algorithms[/] (--set algorithm.name=NAME)")
     for name, algorithm in ALGORITHMS.items():
-        local = "".join(f", local {k}={v}" for k, v in LOCAL.get(name, {}).items())
-        console.print(f"  {name:24} {_first_line(type(algorithm))}{local}", markup=False)
+        console.print(f"  {name:24} {ABOUT.get(name) or _first_line(type(algorithm))}", markup=False)
     for title, table in (("Data sets", DATASETS), ("Models", MODELS)):
         console.print(f"[bold]{title}[/]")
         for name, function in table.items():

@@ -123,7 +123,7 @@ def _numbers(trace: Trace, state: FedGWCState) -> dict[str, str]:
     }
     wanted = (["ari", "rand"] if trace.truth is not None else []) + (["was", "wadb"] if trace.counts is not None else [])
     titles = {"ari": "adj. Rand", "rand": "Rand", "was": "WAS", "wadb": "WADB"}
-    return row | {titles[k]: f"{scores[k]:.2f}" if k in scores else "–" for k in wanted}
+    return row | {titles[k]: f"{scores[k]:z.2f}" if k in scores else "–" for k in wanted}
 
 
 def _export(trace: Trace, path: Path) -> None:

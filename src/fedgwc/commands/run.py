@@ -26,7 +26,7 @@ def run_command(
     if track is not None:
         check_tracker(track)
     if resume:
-        results = {"resumed": _one(_asked(recipe, sets, out, scale), out, track, resume=True)}
+        results = _resumed(_asked(recipe, sets, out, scale), out, track)
     elif recipe is None and not any(s.split("=")[0].strip() == "algorithm.name" for s in sets):
         jobs = {name: scaled_experiment(DEFAULT_RECIPE, [*sets, f"algorithm.name={name}"], scale) for name in DEFAULT_JOB}
         print(f"{jobs['fedavg'].about}: one model for all (fedavg) against one per group (fedgwc)\n", file=sys.stderr)
@@ -38,8 +38,29 @@ def run_command(
     for result in results.values():
         folder = RunFolder(result.folder)
         if reason := why_of(folder):
-            print(f"\n{folder.config()['experiment']['algorithm']['name']}: {reason}")
+            print(f"\n{_algorithm_of(folder)}: {reason}")
     print("\nWritten: " + ", ".join(str(r.folder) for r in results.values()))
+
+
+def _resumed(job: Job, out: Path | None, track: str | None) -> dict[str, Result]:
+    """The result under its algorithm's name. If there was nothing left to do, that is said."""
+    before = _finished_at(out)
+    result = _one(job, out, track, resume=True)
+    if before is not None and before == result.last.get("round"):
+        print(f"{result.folder} was already finished, with round {before:,}; --set rounds=N makes it longer\n", file=sys.stderr)
+    return {_algorithm_of(RunFolder(result.folder)): result}
+
+
+def _finished_at(out: Path | None) -> int | None:
+    """The last round of a run that has its models, which are written at its end."""
+    if out is None or not any((out / "models").glob("*.safetensors")):
+        return None
+    rows = RunFolder(out).metrics()
+    return rows[-1].get("round") if rows else None
+
+
+def _algorithm_of(folder: RunFolder) -> str:
+    return str(folder.config()["experiment"]["algorithm"]["name"])
 
 
 def _asked(recipe: str | None, sets: list[str], out: Path | None, scale: str) -> Job:

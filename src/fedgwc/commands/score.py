@@ -11,6 +11,7 @@ from fedgwc.commands.tables import Table, show
 from fedgwc.core import Floats
 from fedgwc.errors import InputError
 from fedgwc.metrics.evaluation import clustering_scores
+from fedgwc.report.content import plural
 
 LARGEST = 64 * 2**20  # bytes; a table of 20,000 clients and 1,000 classes is smaller
 
@@ -26,9 +27,11 @@ def score_command(counts_path: Path, labels_path: Path) -> None:
     numbered = np.unique([labels[c] for c in order], return_inverse=True)[1].astype(np.int64)
     groups = np.unique([truth[c] for c in order], return_inverse=True)[1].astype(np.int64) if truth else None
     sizes = " ".join(map(str, np.bincount(numbered)))
-    print(f"{len(order)} clients, {matrix.shape[1]} classes, {numbered.max() + 1} clusters of {sizes}\n")
+    print(f"{plural(len(order), 'client')}, {matrix.shape[1]} classes, {plural(numbered.max() + 1, 'cluster')} of {sizes}\n")
     scores = clustering_scores(numbered, matrix, groups)
-    rows = [[title, f"{scores[k]:.4f}" if k in scores else "–", note] for k, title, note in METRICS if k in scores or k[0] == "w"]
+    rows = [
+        [title, f"{scores[k]:z.4f}" if k in scores else "–", note] for k, title, note in METRICS if k in scores or k[0] == "w"
+    ]
     show(Table(["metric", "value", ""], rows))
     if numbered.max() == 0:
         print("\nOne cluster only: WAS and WADB compare clusters, so they are not defined here.")

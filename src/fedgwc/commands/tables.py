@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +40,9 @@ COLUMNS = (
     Column("state MB", "state_bytes", 1e-6, 1, detail=True),
     Column("seconds", "seconds", digits=1),
 )
+COSTS = "clients trained"  # the first column on what a run took
+NUMBER = re.compile(r"–?|[+−-]?(\d[\d,.]*(e[+-]?\d+)?|inf|nan)( ?%| [kMG]B)?( ± [\d,.]+)?( \([^)]*\))?")
+PROSE = 24  # characters below which a column of words is not made narrower
 
 
 @dataclass(frozen=True)
@@ -57,25 +62,61 @@ def _cell(column: Column, seeds: Sequence[Mapping[str, Any]]) -> str:
     if not values:
         return "–"
     digits = 0 if column.key == "clusters" and all(v == int(v) for v in values) and len(set(values)) == 1 else column.digits
-    text = f"{statistics.mean(values):,.{digits}f}"
+    text = f"{statistics.mean(values):z,.{digits}f}"
     if len(set(values)) > 1 and all(map(math.isfinite, values)):  # clusters that coincide have an infinite WADB
         text += f" ± {statistics.stdev(values):,.{digits}f}"
     return text if len(values) == len(seeds) else f"{text} ({len(values)}/{len(seeds)})"
 
 
 def show(table: Table) -> None:
-    """On stdout, as wide as it needs to be: a pipe must not cut columns."""
+    """On stdout. A pipe gets all columns side by side; on a terminal that is too narrow for that they go below each other."""
     from rich.console import Console
+
+    console = Console()
+    if not sys.stdout.isatty():  # whatever rich makes of it
+        console.width = max(console.width, sum(max(map(len, column)) + 2 for column in zip(table.head, *table.rows, strict=True)))
+    for i, part in enumerate(parts(table, console.width)):
+        console.print(*([""] if i else []), _rich(table, part), sep="\n")
+
+
+def _rich(table: Table, part: Sequence[int]) -> Any:
     from rich.table import Table as Rich
 
     rich = Rich(box=None, pad_edge=False, header_style="bold")
-    for i, title in enumerate(table.head):
-        rich.add_column(title, justify="left" if i == 0 else "right", no_wrap=True)
+    for i in part:
+        numbers = i > 0 and is_numeric(row[i] for row in table.rows)
+        rich.add_column(table.head[i], justify="right" if numbers else "left", no_wrap=numbers or i == 0)
     for row in table.rows:
-        rich.add_row(*row)
-    console = Console()
-    needed = sum(max(len(r[i]) for r in [table.head, *table.rows]) + 2 for i in range(len(table.head)))
-    Console(width=max(console.width, needed)).print(rich)
+        rich.add_row(*(row[i] for i in part))
+    return rich
+
+
+def is_numeric(cells: Iterable[str]) -> bool:
+    """Whether a column holds numbers, perhaps with a unit or a deviation; a dash stands for a number that is not known."""
+    return all(NUMBER.fullmatch(cell) for cell in cells)
+
+
+def parts(table: Table, width: int) -> list[list[int]]:
+    """The columns to show side by side: all, if they fit; else the first one with as many others as do, and costs apart."""
+    if _width(table, range(len(table.head))) <= width:
+        return [list(range(len(table.head)))]
+    found = [[0]]
+    for i in range(1, len(table.head)):
+        if len(found[-1]) > 1 and (table.head[i] == COSTS or _width(table, [*found[-1], i]) > width):
+            found.append([0])
+        found[-1].append(i)
+    return found
+
+
+def _width(table: Table, part: Iterable[int]) -> int:
+    return sum(_column_width(table, i) + 2 for i in part) - 2
+
+
+def _column_width(table: Table, i: int) -> int:
+    """What a column needs; words can go on in the next line."""
+    cells = [row[i] for row in table.rows]
+    longest = max(map(len, [table.head[i], *cells]))
+    return longest if i == 0 or is_numeric(cells) else min(longest, PROSE)
 
 
 def markdown(table: Table) -> str:

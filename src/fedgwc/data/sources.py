@@ -29,6 +29,7 @@ class Status:
     looked: tuple[Path, ...]
     disk: int  # bytes that fetching and decoding it take
     by_hand: str
+    fetchable: bool = False  # `fedgwc data prepare` gets all that is missing
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Prepared:
 
 
 def find(name: str) -> Source:
+    if name == "digits":
+        raise InputError("digits ships with scikit-learn: it is always ready, there is nothing to fetch or check")
     if name not in SOURCES:
         raise InputError(f"unknown data source {name!r}; choose from {', '.join(SOURCES)}")
     return SOURCES[name]
@@ -56,7 +59,9 @@ def find(name: str) -> Source:
 def status(name: str, root: Root = None, size: int = 224) -> Status:
     source = find(name)
     lacking = missing(name, root)
-    return Status(name, source.title, lacking, places(name, root), disk_needed(name, size), source.by_hand if lacking else "")
+    fetchable = all(need.file for need in source.needs)
+    by_hand = source.by_hand if lacking else ""
+    return Status(name, source.title, lacking, places(name, root), disk_needed(name, size), by_hand, fetchable)
 
 
 def missing(name: str, root: Root = None) -> tuple[str, ...]:

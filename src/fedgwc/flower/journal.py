@@ -7,8 +7,6 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any, Generic, get_type_hints
 
-import numpy as np
-
 from fedgwc.codec import write_atomically
 from fedgwc.core import Algorithm, Clustering, Ids, State
 from fedgwc.engines.meter import Costs
@@ -16,6 +14,7 @@ from fedgwc.errors import InputError
 from fedgwc.flower.roster import Members, Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.record import VERDICTS, RunFolder
+from fedgwc.report.content import plural
 
 FATES = {"moved": "loses some", "confirmed": "keeps its own model", "rejoined": "is whole again"}  # what came of a division
 log = logging.getLogger("fedgwc")
@@ -94,5 +93,6 @@ def state_of(algorithm: Algorithm[Any]) -> Any:
 
 def told(number: int, n_rounds: int, row: dict[str, Any]) -> None:
     """One line of log per round."""
-    facts = f"{row['answered']} answers, {row['clusters']} clusters, accuracy {row.get('accuracy', np.nan):.3f}"
+    facts = f"{plural(row['answered'], 'answer')}, {plural(row['clusters'], 'cluster')}"
+    facts += f", accuracy {row['accuracy']:.3f}" if "accuracy" in row else ""
     log.info("round %d of %d: %s", number, n_rounds, facts)

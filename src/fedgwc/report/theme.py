@@ -25,7 +25,7 @@ LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b85c96", "#3f9bd1", "#c98a00", "#7a6
 DARK = ("#4fa8e0", "#ff8b45", "#2cc79a", "#e79cc9", "#94d2f7", "#f3ba3c", "#d9cc45", "#b39be6")
 ROLES = {INK: "ink", SOFT: "soft", GRID: "grid", PAPER: "paper", NEUTRAL: "neutral"} | {c: f"c{i}" for i, c in enumerate(LIGHT)}
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 3)))
-MARKERS = "o^sDPX*<>ph"  # a triangle on its tip marks splits
+MARKERS = "osDPX*phd8H"  # no triangle: these mark splits
 HEAT = "cividis"  # looks nearly the same with and without colour-blindness, and the same light order in print
 WIDE, SQUARE, SMALL = (5.2, 3.0), (3.7, 3.45), (3.7, 2.4)  # inches of 72 points: text of 9 points stays legible on a phone
 

@@ -80,12 +80,12 @@ def _rule(a: FedGWC, tried: bool) -> str:
         f"than {FAINT:g} deviations in the end, or by even less before (clear). "
     )
     return (
-        f"A cluster is divided if clients drift ({a.drift:g} or more in half of the window's rounds; adrift says in how many), "
+        f"A cluster is divided if clients drift (at least {a.drift:g} in half of the window's rounds; adrift says in how many), "
         f"not yet in the second window, of a child in the first, or if the window before would have cut it alike (agreement "
-        f"{a.agreement:g} or more), "
-        f"groups describe clients better than one does (gain {a.gain:g} or more{untried}), and either clients differ (contrast "
-        f"{a.contrast:g} or more in half of the rounds of this window or an earlier one; apart says in how many) or the cut has "
-        f"told since then who helps whom (foretold {FORETOLD} deviations or more; of fewer than {TOO_FEW} clients only this "
+        f"at least {a.agreement:g}), "
+        f"groups describe clients better than one does (gain at least {a.gain:g}{untried}), and either clients differ (contrast "
+        f"at least {a.contrast:g} in half of the rounds of this window or an earlier one; apart says in how many) or the cut has "
+        f"told since then who helps whom (foretold at least {FORETOLD} deviations; of fewer than {TOO_FEW} clients only this "
         f"counts). {trial if tried else ''}"
         f"Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
     )
@@ -149,6 +149,6 @@ def _pictures(run: Run, algorithm: FedGWC) -> tuple[Picture, ...]:
     lines = {c: by_cluster[c] for c in sorted(largest)}
     figure = verdicts.draw(lines, colours(run), run.last["round"], algorithm)
     most = f" The {len(lines)} largest of {len(by_cluster)} clusters." if len(by_cluster) > len(lines) else ""
-    dashed = "Dashed: what is asked for, contrast only where losses tell groups, and one window is enough."
+    dashed = "Dashed: the thresholds, contrast only where losses tell groups, and one window is enough."
     caption = f"One dot per window; a ring is a division. {dashed}{most}"
     return (Picture("verdicts", "Window by window", verdicts.describe(lines), caption, figure),)
