@@ -87,7 +87,7 @@ def test_a_real_federation(tmp_path) -> None:
         assert rows[-1]["answered"] == 8  # the other eight went on
         assert rows[-1]["accuracy"] > 0.95
         labels = np.loadtxt(folder / "run" / "labels.csv", delimiter=",", skiprows=1, usecols=1)
-        np.testing.assert_array_equal(labels, blobs.TRUTH)
+        np.testing.assert_array_equal(labels, blobs.TRUTH + 1)  # the two sides of cluster 0
 
         assert "SuperNode ID" in here.log("node-1")
         assert "SuperNode ID" not in here.log("stranger")  # refused: all that differs is its key
@@ -148,7 +148,7 @@ def test_private_losses_between_real_processes(tmp_path) -> None:
     assert rows[-1]["clusters"] == 2
     assert not any("loss" in r for r in rows)
     labels = np.loadtxt(run.path / "labels.csv", delimiter=",", skiprows=1, usecols=1)
-    np.testing.assert_array_equal(labels, blobs.TRUTH)
+    np.testing.assert_array_equal(labels, blobs.TRUTH + 1)
     trace = run.trace()
     assert trace["L"].shape[2] == 0
     assert np.isfinite(trace["rewards"]).all()

@@ -55,7 +55,7 @@ def test_a_run_over_a_grid_equals_the_simulated_one(blob_job, tmp_path) -> None:
     server_app(job)(grid, Context(1, 1, {}, RecordDict(), config))
     run(job, tmp_path / "simulated")
     labels = [np.loadtxt(tmp_path / f / "labels.csv", delimiter=",", skiprows=1, usecols=1) for f in ("real", "simulated")]
-    np.testing.assert_array_equal(labels, [blobs.TRUTH] * 2)
+    np.testing.assert_array_equal(labels, [blobs.TRUTH + 1] * 2)  # the two sides of cluster 0
     traces = [RunFolder(tmp_path / f).trace() for f in ("real", "simulated")]
     assert traces[0].keys() == traces[1].keys()
     for key in traces[0]:

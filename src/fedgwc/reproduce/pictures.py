@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedgwc.reproduce.lines import Line
+from fedgwc.reproduce.lines import Line, changes
 from fedgwc.reproduce.paper import Entry
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ def draw(name: str, entry: Entry, lines: Sequence[Line], folder: Path) -> list[P
 
 
 def pictures(name: str, entry: Entry, lines: Sequence[Line]) -> list[Picture]:
-    """Several methods are drawn together with all their seeds, a single one by its first seed."""
-    runs = [line.runs for line in lines if line.runs]
-    if not runs:
+    """Several methods are drawn together with all their seeds, a single one by the first seed of what is nearest to today's."""
+    run = [line for line in lines if line.runs]
+    if not run:
         return []
     together = len(entry.rows) > 1
-    paths = [r.path for of_line in runs for r in of_line] if together else [runs[0][0].path]
+    paths = [r.path for line in run for r in line.runs] if together else [min(run, key=lambda x: len(changes(x))).runs[0].path]
     found = [p for p in _page(tuple(paths), together).pictures if any(fnmatch(p.name, wanted) for wanted in entry.pictures)]
     return [replace(p, name=f"{name}-{p.name}") for p in found]
 
