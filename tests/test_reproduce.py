@@ -339,7 +339,10 @@ def test_figures_are_small() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"names": ["table-1"]}, r"unknown table or figure 'table-1'; choose from fig-accuracy, .*table-large-scale"),
+        (
+            {"names": ["table-1"]},
+            r"unknown table or figure 'table-1' .did you mean table-k.*; choose from fig-.*table-large-scale",
+        ),
         ({"presets": ["fedgcw"]}, "unknown preset of FedGWC 'fedgcw'.*did you mean fedgwc"),
         ({"sets": ["algorithm.beta=3"]}, "that is what the tables themselves vary"),
         ({"scale": "tiny"}, "unknown scale 'tiny'"),

@@ -90,7 +90,7 @@ def test_the_command_line(tmp_path, capsys) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["reproduce", "table-1", "-o", str(tmp_path / "o")])
     assert stopped.value.code == 2
-    assert "unknown table or figure 'table-1'; choose from fig-accuracy" in capsys.readouterr().err
+    assert "unknown table or figure 'table-1' (did you mean table-k?); choose from fig-accuracy" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stopped:
         main(["results", "page", "--from", str(RESULTS), "-o", str(tmp_path / "docs" / "page.md"), "--figures"])
     assert stopped.value.code == 0

@@ -62,7 +62,7 @@ def test_settings_win_over_the_scale(tmp_path: Path) -> None:
 
 
 def test_wrong_scales_and_recipes_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="unknown scale 'smok'; choose from full, short, smoke"):
+    with pytest.raises(InputError, match=r"unknown scale 'smok' .did you mean smoke.*; choose from full, short, smoke"):
         scaled_experiment("digits", [], "smok")
     with pytest.raises(InputError, match=r"data.groups\[0\] needs clients"):
         scaled({**RECIPE, "data": {"name": "digits", "groups": [{}]}}, "smoke")

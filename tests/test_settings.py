@@ -25,11 +25,11 @@ WRONG = [
     ({"rounds": 0}, "rounds must be at least 1"),
     ({"rounds": 1.5}, "rounds must be a whole number, got 1.5"),
     ({"rounds": True}, "rounds must be a whole number"),
-    ({"seed": -1}, "seed in 0"),
+    ({"seed": -1}, "seed must be in 0"),
     ({"recipe": "../../x"}, "the recipe '../../x' cannot be the name of a folder"),
     ({"recipe": ".."}, r"the recipe '\.\.' cannot be the name of a folder"),
     ({"sede": 1}, "no setting 'sede'.*did you mean seed"),
-    ({"algorithm": {"name": "fedgcw"}}, "unknown algorithm 'fedgcw'; choose from .*did you mean fedgwc"),
+    ({"algorithm": {"name": "fedgcw"}}, "unknown algorithm 'fedgcw' .did you mean fedgwc.*; choose from "),
     ({"algorithm": {"name": "fedgwc", "bta": 1}}, "algorithm has no setting 'bta'.*did you mean beta"),
     ({"algorithm": {"name": "fedgwc", "beta": "x"}}, "algorithm.beta must be a number, got 'x'"),
     ({"algorithm": {"name": "fedgwc", "beta": -1.0}}, "beta and eps must be positive"),
@@ -80,7 +80,7 @@ def test_settings_are_finite(kind: Any, name: str, value: float) -> None:
 
 
 WRONG_DATA = [
-    ({"data": {"name": "digit"}}, "unknown data set 'digit'; choose from"),
+    ({"data": {"name": "digit"}}, "unknown data set 'digit' .did you mean digits.*; choose from"),
     ({"data": {}}, "unknown data set None"),
     ({"data": {"name": "digits", "sizes": 3}}, "data has no setting 'sizes'"),
     ({"data": {"name": "digits", "groups": 5}}, "data.groups must be a list"),

@@ -31,6 +31,7 @@ from fedgwc.settings import (
     check_keys,
     convert,
     defaults,
+    did_you_mean,
     drop_path,
     folder_name,
     lookup,
@@ -164,8 +165,10 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
     name = t["algorithm"].setdefault("name", "fedgwc" if "fedgwc" in ALGORITHMS else "fedavg")
     rounds = convert(tables.get("rounds", 100), int, "rounds")
     seed = convert(tables.get("seed", 0), int, "seed")
-    if rounds < 1 or not 0 <= seed < 2**32:
-        raise InputError(f"rounds must be at least 1 and seed in 0..2^32-1, got {rounds} and {seed}")
+    if rounds < 1:
+        raise InputError(f"rounds must be at least 1, got {rounds}")
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed must be in 0..2^32-1, got {seed}")
     return Experiment(
         rounds,
         seed,
@@ -208,7 +211,8 @@ def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[Ass
     known = recipes()
     path = known.get(name, Path(name))
     if not path.is_file():
-        raise InputError(f"no recipe {name!r}: it is neither a file nor one of {', '.join(sorted(known))}")
+        hint = did_you_mean(name, known)
+        raise InputError(f"no recipe {name!r}{hint}: it is neither a file nor one of {', '.join(sorted(known))}")
     try:
         tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -27,7 +27,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return None if value is None else convert(value, next(a for a in args if a is not type(None)), where)
     if origin is typing.Literal:
         if value not in args:
-            raise InputError(f"{where} must be one of {', '.join(map(repr, args))}; got {value!r}{_closest(value, args)}")
+            raise InputError(f"{where} must be one of {', '.join(map(repr, args))}; got {value!r}{did_you_mean(value, args)}")
         return value
     if origin is tuple:
         if not isinstance(value, list | tuple):
@@ -87,7 +87,7 @@ def override(instance: T, settings: Any, where: str) -> T:
 def lookup(table: Mapping[str, T], name: Any, what: str) -> T:
     """An entry of a table of names."""
     if not isinstance(name, str) or name not in table:
-        raise InputError(f"unknown {what} {name!r}; choose from {', '.join(sorted(table))}{_closest(name, table)}")
+        raise InputError(f"unknown {what} {name!r}{did_you_mean(name, table)}; choose from {', '.join(sorted(table))}")
     return table[name]
 
 
@@ -103,10 +103,10 @@ def check_keys(settings: Mapping[str, Any], known: Iterable[str], where: str) ->
     for key in settings:
         if key not in known:
             allowed = f"it knows {', '.join(known)}" if known else "it takes none"
-            raise InputError(f"{where} has no setting {key!r}; {allowed}{_closest(key, known)}")
+            raise InputError(f"{where} has no setting {key!r}{did_you_mean(key, known)}; {allowed}")
 
 
-def _closest(name: Any, known: Iterable[Any]) -> str:
+def did_you_mean(name: Any, known: Iterable[Any]) -> str:
     near = difflib.get_close_matches(str(name), [str(k) for k in known], 1)
     return f" (did you mean {near[0]}?)" if near else ""
 
