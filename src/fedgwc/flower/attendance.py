@@ -98,7 +98,7 @@ class Attendance:
     def gather(self, options: Options, resumed: bool = False) -> None:
         """Wait until enough clients are there. A run that goes on needs no more of them than any of its rounds does.
 
-        It gives the others a round's deadline to come back, so that a short stop of the server changes nothing.
+        It gives the others as long to come back as at its start, so that a stop of the server changes nothing.
         """
         began = time.monotonic()
         while True:
@@ -106,7 +106,7 @@ class Attendance:
             there, waited = len(self.roster.available()) + len(self.newcomers), time.monotonic() - began
             if there >= max(1, options.min_clients - len(self.roster.excluded)):
                 return
-            if resumed and there >= options.min_replies and waited >= min(options.deadline, options.wait):
+            if resumed and there >= options.min_replies and waited >= options.wait:
                 log.warning("going on with %d clients; %d were there before", there, len(self.roster))
                 return
             if waited > options.wait:
