@@ -21,15 +21,11 @@ app = typer.Typer(
 )
 
 Recipe = Annotated[str | None, typer.Argument(help="A recipe's name (see `fedgwc list`) or a TOML file.")]
-Sets = Annotated[
-    list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="Override a setting: algorithm.beta=0.5")
-]
+Sets = Annotated[list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="Override a setting: local.lr=0.05")]
 Scale = Annotated[
     str, typer.Option("--scale", help="full: the whole recipe; short: a tenth of its rounds; smoke: a few rounds on made data.")
 ]
-Sweep = Annotated[
-    list[str] | None, typer.Option("--sweep", metavar="KEY=V,V,...", help="Try several values: algorithm.beta=0.1,0.5,1")
-]
+SWEEP = "KEY=V,V,..."
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: a new one under runs/.")]
 
 
@@ -54,11 +50,11 @@ def run(
 def compare(
     recipe: Recipe = None,
     algorithms: Annotated[str, typer.Option("--algorithms", "-a", help="Comma-separated names, or all.")] = "fedavg,fedgwc",
-    seeds: Annotated[int, typer.Option("--seeds", help="Seeds 0, 1, ... for each algorithm.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", help="So many for each algorithm, from 0 or --set seed=N on.")] = 1,
     sets: Sets = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for all runs; default: a new one under runs/.")] = None,
     scale: Scale = "full",
-    sweep: Sweep = None,
+    sweep: Annotated[list[str] | None, typer.Option("--sweep", metavar=SWEEP, help="Try several: ifca.k=2,3")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Runs at a time; 0: one per core, or one on a GPU.", min=0)] = 0,
     equal: Annotated[
         str, typer.Option("--equal", help="What all get the same of: rounds, or updates (total clients trained).")
@@ -143,7 +139,7 @@ def results_page(
 def replay(
     trace: Annotated[Path, typer.Argument(help="A run folder or an npz file with recorded losses.")],
     sets: Sets = None,
-    sweep: Sweep = None,
+    sweep: Annotated[list[str] | None, typer.Option("--sweep", metavar=SWEEP, help="Try several: algorithm.visits=1,2")] = None,
     rounds: Annotated[int | None, typer.Option("--rounds", help="Only the first so many rounds.", min=1)] = None,
     export: Annotated[Path | None, typer.Option("--export", help="Also write the trace as one npz file.")] = None,
 ) -> None:
@@ -254,6 +250,17 @@ def deploy_check(folder: Deployment) -> None:
     from fedgwc.commands.deploy import check_command
 
     check_command(folder)
+
+
+@deploy_app.command("renew")
+def deploy_renew(
+    folder: Deployment,
+    new_authority: Annotated[bool, typer.Option("--new-authority", help="ca.key is lost: all nodes will need ca.crt.")] = False,
+) -> None:
+    """Make a new certificate for the server, and say what to copy and to restart; keys and settings stay."""
+    from fedgwc.commands.deploy import renew_command
+
+    renew_command(folder, new_authority)
 
 
 @deploy_app.command("register")

@@ -68,11 +68,16 @@ def nbytes(value: Any) -> int:
     return sum(map(nbytes, value.values())) if isinstance(value, dict) else 0
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Either the whole file is there, on disk, or none of it: write, fsync, rename, fsync the folder."""
+def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Either the whole file is there, on disk, or none of it: write, fsync, rename, fsync the folder.
+
+    It has the permissions `mode` from its first moment on; None: what is usual.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # `record` sweeps up what kills leave of these
     try:
-        with temporary.open("wb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666 if mode is None else mode), "wb") as file:
+            if mode is not None:  # whatever the umask took from it
+                os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

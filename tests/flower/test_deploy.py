@@ -68,6 +68,7 @@ def test_no_secret_is_printed_or_logged(folder, tmp_path, capfd, caplog) -> None
     init(tmp_path / "again", Plan(str(tmp_path / "recipe.toml"), host="fed.example.org", port=9))
     for place in (folder, tmp_path / "again"):
         code("check", str(place))
+        code("renew", str(place), "--new-authority")
     told = "".join((*capfd.readouterr(), caplog.text)).replace("\n", "")
     assert "superlink" in told  # the check did speak
     for path in (p for place in (folder, tmp_path / "again") for p in (*place.rglob("*.key"), *place.glob("nodes/*/key"))):
@@ -113,8 +114,10 @@ def test_keys_are_never_overwritten(folder) -> None:
 
 def test_nodes_with_their_own_data(folder, tmp_path) -> None:
     recipe = str(folder / "app" / "fedgwc_app" / "recipe.toml")
-    configs = init(tmp_path / "own", Plan(recipe, own_data=True))
+    configs = init(tmp_path / "own", Plan(recipe, own_data=True, nodes=5))
     assert configs[1].startswith('name="node-2" data=')
+    app = tomllib.loads((tmp_path / "own" / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert app["min-clients"] == 5  # all nodes have come before most of them decide what data look like
     assert wrong(tmp_path / "own") == {}
 
 

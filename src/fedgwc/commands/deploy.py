@@ -1,4 +1,4 @@
-"""`fedgwc deploy init|check|register|run`."""
+"""`fedgwc deploy init|check|renew|register|run`."""
 
 from __future__ import annotations
 
@@ -40,6 +40,14 @@ def check_command(folder: Path) -> None:
     wrong = [f for f in findings if not f.ok]
     if wrong:
         raise InputError(f"{len(wrong)} of {len(findings)} checks failed; first: {wrong[0].what}: {wrong[0].detail}")
+
+
+def renew_command(folder: Path, new_authority: bool) -> None:
+    _need_flower()
+    from fedgwc.deploy.renew import renew
+
+    for line in renew(folder, new_authority):
+        print(line)
 
 
 def register_command(folder: Path) -> None:

@@ -1,1 +1,1 @@
-"""Everything a real federation needs on disk: an app, certificates, keys, start scripts; and checks before it starts."""
+"""Everything a real federation needs on disk: an app, certificates, keys, start scripts; what checks and renews them."""

@@ -10,9 +10,11 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 YEARS = {"authority": 10, "server": 2}
+Authority = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 def write_secret(path: Path, data: bytes) -> None:
@@ -22,33 +24,45 @@ def write_secret(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def make_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def make_authority(folder: Path) -> Authority:
     """ca.crt and ca.key: who may call himself this federation's server."""
+    certificate, key = new_authority()
+    (folder / "ca.crt").write_bytes(public_pem(certificate))
+    write_secret(folder / "ca.key", private_pem(key))
+    return certificate, key
+
+
+def new_authority() -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
+    return authority_certificate(key), key
+
+
+def authority_certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    """The name is the same each time: what an authority signed holds under every certificate that it had or will have."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedgwc federation")])
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and revocations
     built = _builder(name, name, key.public_key(), "authority")
     built = built.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True).add_extension(usage, critical=True)
     built = built.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    certificate = built.sign(key, hashes.SHA256())
-    (folder / "ca.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    write_secret(folder / "ca.key", _pem(key))
-    return certificate, key
+    return built.sign(key, hashes.SHA256())
 
 
-def make_server(folder: Path, hosts: list[str], authority: tuple[x509.Certificate, ec.EllipticCurvePrivateKey]) -> None:
+def make_server(folder: Path, hosts: list[str], authority: Authority) -> None:
     """server.crt and server.key, for these names and addresses."""
-    certificate, signer = authority
     key = ec.generate_private_key(ec.SECP256R1())
+    (folder / "server.crt").write_bytes(public_pem(server_certificate(key.public_key(), hosts, authority)))
+    write_secret(folder / "server.key", private_pem(key))
+
+
+def server_certificate(key: CertificatePublicKeyTypes, hosts: list[str], authority: Authority) -> x509.Certificate:
+    certificate, signer = authority
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
-    built = _builder(name, certificate.subject, key.public_key(), "server")
+    built = _builder(name, certificate.subject, key, "server")
     built = built.add_extension(x509.SubjectAlternativeName([_general(h) for h in hosts]), critical=False)
     built = built.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     built = built.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-    built = built.add_extension(issuer, critical=False)
-    (folder / "server.crt").write_bytes(built.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-    write_secret(folder / "server.key", _pem(key))
+    return built.add_extension(issuer, critical=False).sign(signer, hashes.SHA256())
 
 
 def make_node(folder: Path) -> None:
@@ -60,7 +74,7 @@ def make_node(folder: Path) -> None:
     (folder / "key.pub").write_bytes(public + b"\n")
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, kind: str) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, issuer: x509.Name, key: CertificatePublicKeyTypes, kind: str) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     built = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     built = built.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
@@ -74,6 +88,10 @@ def _general(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def public_pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     return key.private_bytes(serialization.Encoding.PEM, form, plain)

@@ -79,6 +79,16 @@ def planned(folder: Path) -> Plan:
         raise InputError(f"{folder} was not written by fedgwc deploy init: {error}") from None
 
 
+def homes(folder: Path) -> list[Path]:
+    """The folders of the nodes that are here; others have moved to their machines."""
+    return sorted(p for p in folder.glob("nodes/*") if p.is_dir())
+
+
+def trusting(folder: Path) -> list[Path]:
+    """The folders that have a copy of the authority's certificate."""
+    return [folder / "superlink", *homes(folder)]
+
+
 def init(folder: Path, plan: Plan) -> list[str]:
     """Write it all into a new or empty folder; returns each node's configuration."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -92,12 +102,13 @@ def init(folder: Path, plan: Plan) -> list[str]:
     for private in (folder / "ca", folder / "superlink", folder / "flwr", *(folder / "nodes").iterdir()):
         private.chmod(0o700)
     authority = secrets.make_authority(folder / "ca")
-    secrets.make_server(folder / "superlink", _names(plan), authority)
+    secrets.make_server(folder / "superlink", names(plan), authority)
     for i, config in enumerate(configs, 1):
         _node(folder, i, config, plan)
     (folder / "superlink" / "ca.crt").write_bytes((folder / "ca" / "ca.crt").read_bytes())
     (folder / "app" / "fedgwc_app" / "recipe.toml").write_text(text, encoding="utf-8")
-    everybody = 3 if plan.own_data else sum(len(clients) for clients in dealt(plan, text))
+    # Who brings own data has a client at least: all are to be there before most of them decide what data look like.
+    everybody = plan.nodes if plan.own_data else sum(len(clients) for clients in dealt(plan, text))
     known = {**_addresses(plan), "min_clients": max(3, everybody), "min_replies": 3}
     known |= {"ca": _toml(folder.resolve() / "ca" / "ca.crt"), "out": _toml(folder.resolve() / "run")}
     known["private_losses"] = json.dumps(plan.private_losses)
@@ -119,7 +130,7 @@ FILES = {
 PROXY = {"nginx.conf": "superlink/nginx.conf", "proxy.sh": "superlink/proxy.sh"}
 
 
-def _names(plan: Plan) -> list[str]:
+def names(plan: Plan) -> list[str]:
     """Whom the server's certificate is for: as nodes, the operator and the server app, which connects to `bind`, call it."""
     bind = ipaddress.ip_address(plan.bind)
     own = bind if not bind.is_unspecified else "::1" if bind.version == 6 else "127.0.0.1"

@@ -1,0 +1,19 @@
+"""What a look at a federation's folder finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    ok: bool
+    detail: str = ""
+    warning: bool = False  # allowed, and still to be read
+
+    @property
+    def verdict(self) -> str:
+        return "WARNING" if self.ok and self.warning else "ok" if self.ok else "WRONG"
