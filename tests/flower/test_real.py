@@ -13,6 +13,7 @@ import pytest
 
 from fedgwc.cli import main
 from fedgwc.deploy import flwr_cli, secrets
+from fedgwc.deploy.renew import renew
 from fedgwc.record import RunFolder
 
 from . import blobs
@@ -106,7 +107,8 @@ def serverapps(here) -> list[int]:
 def test_a_superlink_killed_in_the_middle(tmp_path) -> None:
     """Everything on the server dies at once; its database still knows the nodes, and they find it again by themselves.
 
-    What was saved stays. A round that was told of and not yet saved is made again, and takes another time.
+    What was saved stays. A round that was told of and not yet saved is made again, and takes another time. The server comes
+    back with a new certificate, which asks nothing of the nodes.
     """
     folder = tmp_path / "federation"
     port = deploy(tmp_path, folder, rounds=4)
@@ -122,6 +124,7 @@ def test_a_superlink_killed_in_the_middle(tmp_path) -> None:
         until("a round is saved", saved, 150)
         here.kill("superlink")
         before = done()[: int(saved()[-1].stem)]
+        assert "Nodes: nothing to do" in renew(folder)[-1]
         here.start("superlink", folder / "superlink" / "start.sh")
         until("the SuperLink answers", lambda: answers(port, folder / "ca" / "ca.crt"), 60)
         assert flwr_cli.wait(folder, flwr_cli.start(folder), print).done

@@ -192,8 +192,9 @@ def test_nodes_with_their_own_data(tmp_path, small) -> None:
     for i, name in enumerate(("a", "b", "c")):
         grid.add(i, app, data=str(tmp_path / f"{i}.npz"), name=name)
     serve(job, grid, tmp_path / "r", Options(min_clients=4, **QUICK))
-    names = (tmp_path / "r" / "names.csv").read_text().split()
-    assert names == ["client,name", '0,"a"', '1,"b"', '2,"c/0"', '3,"c/1"']
+    lines = (tmp_path / "r" / "labels.csv").read_text().split()
+    assert lines == ["client,cluster,group,name", "0,0,,a", "1,0,,b", "2,0,,c/0", "3,0,,c/1"]
+    assert np.load(tmp_path / "r" / "clients.npz")["names"].tolist() == ["a", "b", "c/0", "c/1"]
 
 
 def test_a_node_with_other_data_is_refused_and_the_others_go_on(small, tmp_path, caplog) -> None:

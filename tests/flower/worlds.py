@@ -9,11 +9,12 @@ from fedgwc.engines.flower import FlowerEngine
 from fedgwc.experiment import Experiment
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.client import client_app
+from fedgwc.flower.introductions import Look, introduction
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Post
 from fedgwc.flower.private import privacy_of
 from fedgwc.flower.roster import Roster
-from fedgwc.flower.wire import RecipeWire, introduction
+from fedgwc.flower.wire import RecipeWire
 
 from .grids import LocalGrid
 
@@ -51,7 +52,7 @@ def build(job: Experiment, consent: bool = False, **options: Any) -> World:
     federation = job.federation()
     wire = RecipeWire.of(job.simulator(federation).model, federation.n_classes, settings.private_losses, local=job.local)
     private = privacy_of(job.algorithm) if settings.private_losses else None
-    attendance = Attendance(Post(grid, settings.poll), roster, introduction)
+    attendance = Attendance(Post(grid, settings.poll), roster, introduction, Look.of(federation))
     made = World(grid, roster, attendance, FlowerEngine(grid, roster, wire, settings, private), job)
     made.enrol()
     return made

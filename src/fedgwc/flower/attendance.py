@@ -11,10 +11,11 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedgwc.errors import InputError
 from fedgwc.flower import checks
 from fedgwc.flower.checks import UNREADABLE, Invalid
+from fedgwc.flower.introductions import Identity, Look, is_tie, told, undecided, votes
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Letter, Post, Reply, is_away
 from fedgwc.flower.roster import Roster
-from fedgwc.flower.wire import PROTOCOL, Identity
+from fedgwc.flower.wire import PROTOCOL
 
 log = logging.getLogger("fedgwc")
 
@@ -27,12 +28,13 @@ Introduction = Callable[[Message, int], Identity]
 class Attendance:
     """Keeps the roster's nodes up to date. A node that fell silent is asked again, and its answer brings it back."""
 
-    def __init__(self, post: Post, roster: Roster, introduction: Introduction) -> None:
+    def __init__(self, post: Post, roster: Roster, introduction: Introduction, like: Look | None = None) -> None:
         self.post, self.roster, self.introduction = post, roster, introduction
-        self.like: Identity | None = None  # what all clients' data look like: as the first node's
+        self.like = like  # what all clients' data look like; None: most nodes decide, see `settle`
         self.newcomers: dict[str, int] = {}  # name -> node, not yet numbered
         self.contested: dict[str, int] = {}  # name -> node that also claims it, and takes over should the other fall silent
         self._open: dict[str, tuple[int, float]] = {}  # message -> node, when it expires
+        self._said: dict[int, Identity] = {}  # by nodes that wait to be seated, as all do until it is known what data look like
         self._met: set[int] = set()
         self._refused: set[int] = set()
         self._failed: dict[int, int] = {}
@@ -44,16 +46,17 @@ class Attendance:
             self.roster.absent(node)
         now = time.monotonic()
         self._open = {i: (node, until) for i, (node, until) in self._open.items() if until > now and node in here}
-        asked = {node for node, _ in self._open.values()}
+        self._said = {node: identity for node, identity in self._said.items() if node in here}
+        asked = {node for node, _ in self._open.values()} | self._said.keys()
         again = self.roster.silent | self.roster.doubtful
         ask = sorted((here - self._met | here & again) - asked - self._refused)
-        letters = [Letter(node, "query", RecordDict({"config": ConfigRecord({"protocol": PROTOCOL})})) for node in ask]
-        for node, i in zip(ask, self.post.send(letters, OPEN), strict=True):
+        for node, i in zip(ask, self.post.send([_query(node) for node in ask], OPEN), strict=True):
             if i:
                 self._open[i] = (node, now + OPEN)
         for i, reply in self.post.collect(self._open).items():
             if i in self._open:
                 self._meet(self._open.pop(i)[0], reply)
+        self._seat()
         # A node that was restarted under a new id claims what its former self still seems to serve, until that is silent or
         # says that it serves others now.
         free = {None, *self.roster.silent}
@@ -68,22 +71,55 @@ class Attendance:
         try:
             if isinstance(reply, Invalid):
                 raise reply
-            identity = self.introduction(reply, node)
-            if self.like is not None and (identity.shape, identity.n_classes) != (self.like.shape, self.like.n_classes):
-                ours = f"{self.like.shape} and {self.like.n_classes} classes"
-                raise Invalid(f"its samples are {identity.shape} and {identity.n_classes} classes, the others' {ours}")
+            self._said[node] = self.introduction(reply, node)
         except (Invalid, *UNREADABLE) as reason:
             self._failed[node] = self._failed.get(node, 0) + 1
             if isinstance(reply, Invalid) or not reply.has_error() or self._failed[node] >= PATIENCE:
-                self._refused.add(node)
-            log.error("node %d %s: %.300s", node, "is refused" if node in self._refused else "failed to introduce itself", reason)
+                self._refuse(node, str(reason))
+            else:
+                log.error("node %d failed to introduce itself: %.300s", node, reason)
+
+    def _refuse(self, node: int, reason: str) -> None:
+        """Leave a node alone, and tell it why: its operator may never see the server's log."""
+        self._refused.add(node)
+        log.error("node %d is refused: %.300s", node, reason)
+        self.post.send([_query(node, refused=reason[:300])], OPEN)
+
+    def settle(self, least: int, last: bool = False) -> None:
+        """Let what most nodes say of their data hold for all, once those who say it serve `least` clients.
+
+        Whoever comes first may be the one that is wrong, so a single node is believed only at `last`, if nobody has come
+        who says otherwise.
+        """
+        said = votes(self._said)
+        if self.like is not None or not said:
             return
-        self.like = self.like or identity
+        if is_tie(said):
+            if last:
+                raise undecided(said)
+        elif last or (len(said[0].nodes) > 1 and said[0].clients >= least):
+            self.like = said[0].look
+            level = logging.WARNING if len(said) > 1 else logging.INFO
+            log.log(level, "what most nodes say their data look like holds for all. %s", told(said))
+            self._seat()
+
+    def _seat(self) -> None:
+        """Let in those whose data look as everybody's."""
+        if self.like is None:
+            return
+        said, self._said = self._said, {}
+        for node, identity in said.items():
+            if identity.look == self.like:
+                self._welcome(node, identity.names)
+            else:
+                self._refuse(node, f"its data are {identity.look}, and this run's are {self.like}")
+
+    def _welcome(self, node: int, names: tuple[str, ...]) -> None:
         self._met.add(node)
-        self.roster.forget(node, identity.names)
+        self.roster.forget(node, names)
         self.newcomers = {name: at for name, at in self.newcomers.items() if name in self.roster.node}
         self.contested = {name: by for name, by in self.contested.items() if by != node}
-        self._place(node, identity.names)
+        self._place(node, names)
 
     def _place(self, node: int, names: tuple[str, ...]) -> None:
         taken = self.roster.place(node, names)
@@ -103,8 +139,10 @@ class Attendance:
         began = time.monotonic()
         while True:
             self.update()
-            there, waited = len(self.roster.available()) + len(self.newcomers), time.monotonic() - began
-            if there >= max(1, options.min_clients - len(self.roster.excluded)):
+            waited, enough = time.monotonic() - began, max(1, options.min_clients - len(self.roster.excluded))
+            self.settle(enough, last=waited > options.wait)
+            there = len(self.roster.available()) + len(self.newcomers)
+            if there >= enough:
                 return
             if resumed and there >= options.min_replies and waited >= options.wait:
                 log.warning("going on with %d clients; %d were there before", there, len(self.roster))
@@ -121,3 +159,7 @@ class Attendance:
     def admit(self) -> list[str]:
         """The newcomers, numbers first and in order, so that client 10 comes after client 9. They are not numbered yet."""
         return sorted(self.newcomers, key=lambda n: (not checks.is_number(n), int(n) if checks.is_number(n) else 0, n))
+
+
+def _query(node: int, **more: str) -> Letter:
+    return Letter(node, "query", RecordDict({"config": ConfigRecord({"protocol": PROTOCOL, **more})}))

@@ -11,6 +11,7 @@ The node's own configuration says whom it serves:
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ from fedgwc.flower import checks
 from fedgwc.flower.keeping import PRIVATE, is_private, keep_losses, private_losses
 from fedgwc.flower.moments import LARGEST
 from fedgwc.flower.wire import PROTOCOL, fingerprint
+
+log = logging.getLogger("fedgwc")
 
 Recipe = str | os.PathLike[str] | Mapping[str, Any] | Experiment | None
 
@@ -60,6 +63,8 @@ def client_app(recipe: Recipe = None) -> ClientApp:
 
     @app.query()
     def identify(message: Message, context: Context) -> Message:
+        if refused := message.content.config_records["config"].get("refused"):
+            log.error("the server leaves this node out of the run: %.300s", refused)
         return Message(introduce(node(context)), reply_to=message)
 
     @app.train(mods=[keep_losses])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass, replace
 from typing import Any, Generic, get_type_hints
 
-from fedgwc.codec import write_atomically
 from fedgwc.core import Algorithm, Clustering, Ids, State
 from fedgwc.engines.meter import Costs
 from fedgwc.errors import InputError
 from fedgwc.flower.roster import Members, Roster
 from fedgwc.flower.rounds import Rounds
+from fedgwc.names import readable
 from fedgwc.record import VERDICTS, RunFolder
 from fedgwc.report.content import plural
 
@@ -63,7 +62,7 @@ class Journal:
         row = {"round": number, **rounds.summary(), "clusters": len(algorithm.clustering(state).models)}
         row |= getattr(algorithm, "numbers", lambda _: {})(state) | vars(engine.costs) | {"seconds": round(seconds, 3)}
         folder.log(row)
-        folder.save_clients(engine.roster.class_counts(), None)
+        folder.save_clients(engine.roster.class_counts(), None, readable(engine.roster.names))
         folder.checkpoint(number, Checkpoint(state, engine.costs, seconds, engine.roster.save()))
         return row
 
@@ -74,9 +73,7 @@ class Journal:
             folder.save_tree(algorithm.tree(state))
         for name, arrays in getattr(algorithm, "matrices", lambda _: {})(state).items():
             folder.save_split(name, arrays)
-        folder.save_clusters(clustering.numbers[clustering.labels], None, roster.class_counts())
-        lines = ["client,name", *(f"{k},{json.dumps(name)}" for k, name in enumerate(roster.names)), ""]
-        write_atomically(folder.path / "names.csv", "\n".join(lines).encode())
+        folder.save_clusters(clustering.numbers[clustering.labels], None, roster.class_counts(), readable(roster.names))
 
 
 def state_of(algorithm: Algorithm[Any]) -> Any:

@@ -21,16 +21,18 @@ from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment, differing, load
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.client import Recipe
+from fedgwc.flower.introductions import Look, introduction
 from fedgwc.flower.journal import Journal, told
 from fedgwc.flower.options import Options
 from fedgwc.flower.post import Post
 from fedgwc.flower.private import privacy_of
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.rounds import Rounds
-from fedgwc.flower.wire import Identity, RecipeWire, introduction
+from fedgwc.flower.wire import RecipeWire
 from fedgwc.metrics.classification import accuracy
 from fedgwc.record import RunFolder
 from fedgwc.runner import versions
+from fedgwc.settings import call
 
 log = logging.getLogger("fedgwc")
 
@@ -65,18 +67,18 @@ def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None
     options = options or Options()
     private = privacy_of(job.algorithm, out / "state" / "summed") if options.private_losses else None
     folder, roster = RunFolder(out), Roster(options.strikes)
-    attendance = Attendance(Post(grid, options.poll), roster, introduction)
     known = folder.has_run()
+    like = _resumed(folder, job) if known else _recipes(job)
     if known:
-        attendance.like = _resumed(folder, job)
         folder.lock()
+    attendance = Attendance(Post(grid, options.poll), roster, introduction, like)
     log.info("waiting for %d clients", options.min_clients)
     try:
         journal = Journal(folder, job.algorithm)
         saved = journal.restore(roster) if known else None
         attendance.gather(options, resumed=saved is not None)
         like = attendance.like
-        assert like is not None  # noqa: S101 - gather has met somebody
+        assert like is not None  # noqa: S101 - gather has settled it
         simulator = job.simulator(placeholder(like))
         if not known:
             folder.create(_config(job, like, options))
@@ -88,19 +90,32 @@ def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None
         folder.close()
 
 
-def placeholder(like: Identity) -> Federation:
+def placeholder(like: Look) -> Federation:
     """A federation of one empty sample: the server holds no data, but a model is built for data of some shape."""
     rows = Rows.of([np.zeros(1, np.int64)])
     x, y = torch.zeros(1, *like.shape), torch.zeros(1, dtype=torch.int64)
     return Federation(x, y, rows, rows, like.n_classes, mean=like.mean, std=like.std)
 
 
-def _config(job: Experiment, like: Identity, options: Options) -> dict[str, Any]:
-    about = {key: value for key, value in asdict(like).items() if key != "names"}
-    return {"experiment": job.to_json(), "federation": about, "notes": [], "versions": versions(), "flower": asdict(options)}
+def _config(job: Experiment, like: Look, options: Options) -> dict[str, Any]:
+    about = {"notes": [], "versions": versions(), "flower": asdict(options)}
+    return {"experiment": job.to_json(), "federation": asdict(like), **about}
 
 
-def _resumed(folder: RunFolder, job: Experiment) -> Identity:
+def _recipes(job: Experiment) -> Look | None:
+    """What data look like by the recipe's own words or, where this machine has them, its data; None: only nodes know."""
+    said = job.tables["data"]
+    if {"shape", "n_classes"} <= said.keys():
+        return call(Look, {key: said[key] for key in said.keys() & Look.__dataclass_fields__}, "data")
+    try:
+        return Look.of(job.federation())
+    except (InputError, OSError) as error:
+        log.info("what most nodes say their data look like will hold for all, since the recipe's are not here (%s)", error)
+        log.info("one node alone is believed only when `wait` is over; to say it yourself give data.shape and data.n_classes")
+        return None
+
+
+def _resumed(folder: RunFolder, job: Experiment) -> Look:
     """What the clients' data looked like, if the folder holds a run of this very recipe."""
     config = folder.config()
     other = differing(config["experiment"], job.to_json())
@@ -108,7 +123,7 @@ def _resumed(folder: RunFolder, job: Experiment) -> Identity:
         what = f"other {', '.join(other)}" if other else "no real nodes"
         raise InputError(f"{folder.path} holds a run with {what}; choose another out")
     f = config["federation"]
-    return Identity((), tuple(f["shape"]), int(f["n_classes"]), tuple(f["mean"]), tuple(f["std"]))
+    return Look(tuple(f["shape"]), int(f["n_classes"]), tuple(f["mean"]), tuple(f["std"]))
 
 
 class _Run:

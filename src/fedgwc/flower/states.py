@@ -25,8 +25,9 @@ from fedgwc.core import Split
 from fedgwc.errors import InputError
 from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
+from fedgwc.flower.introductions import Identity
 from fedgwc.flower.keeping import PRIVATE
-from fedgwc.flower.wire import Identity, Kind, Question, Scored, Task, Trained, losses_of
+from fedgwc.flower.wire import Kind, Question, Scored, Task, Trained, losses_of
 
 BUFFERS = ("running_mean", "running_var")  # averaged, but no parameters: momentum must not touch them
 

@@ -21,6 +21,7 @@ from fedgwc.engines.flower import FlowerEngine
 from fedgwc.errors import InputError
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.checks import UNREADABLE, Invalid
+from fedgwc.flower.introductions import Look
 from fedgwc.flower.journal import Journal, told
 from fedgwc.flower.means import averaged, scalars
 from fedgwc.flower.options import Options
@@ -80,7 +81,7 @@ class FedGWCStrategy(Strategy):
         configs: dict[Kind, Any] = {"train": dict(train_config or {}), "evaluate": dict(evaluate_config or {})}
         wire = StateWire.of(initial_arrays, configs, options.private_losses, options.max_steps)
         roster = Roster(options.strikes)
-        attendance = Attendance(Post(grid, options.poll), roster, introduction)
+        attendance = Attendance(Post(grid, options.poll), roster, introduction, Look())
         journal = self._journal(wire, options)
         saved = journal.restore(roster) if journal else None
         attendance.gather(options, resumed=saved is not None)

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -30,11 +30,9 @@ from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.keeping import PRIVATE
 from fedgwc.flower.masking import is_sound
-from fedgwc.flower.post import last_line
 from fedgwc.local import FlatModel, LocalTraining
 
 PROTOCOL = 1
-MOST_CLASSES, LARGEST_SAMPLE, MOST_DIMENSIONS = 10**5, 10**7, 5  # a server builds its model from what the first node says
 Kind = Literal["train", "evaluate"]
 
 
@@ -45,17 +43,6 @@ class Task:
     number: int
     name: str
     row: int
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Whom a node serves, and what their data look like; shape and classes are unknown where the user's own app trains."""
-
-    names: tuple[str, ...]
-    shape: tuple[int, ...] = ()
-    n_classes: int = 0
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,31 +127,6 @@ def fingerprint(model: FlatModel) -> str:
     """Tells one architecture from another, also where they happen to have the same size."""
     text = ";".join(f"{name}:{tuple(shape)}" for name, shape in zip(model.names, model.shapes, strict=True))
     return hashlib.sha256(f"{text};{model.n_params};{model.dtype}".encode()).hexdigest()[:32]
-
-
-def introduction(reply: Message, node: int) -> Identity:
-    """Whom a node of fedgwc's own client app serves."""
-    if reply.has_error():
-        raise Invalid(last_line(reply.error))
-    about = reply.content.config_records.get("identity", ConfigRecord())
-    if about.get("protocol") != PROTOCOL:
-        raise Invalid(f"it speaks protocol {str(about.get('protocol'))[:20]}, this server speaks {PROTOCOL}")
-    shape = tuple(int(n) for n in checks.counts(about, "shape"))
-    classes = checks.count(about, "n-classes", 2)
-    if not 1 <= len(shape) <= MOST_DIMENSIONS or not 1 <= math.prod(shape) <= LARGEST_SAMPLE or classes > MOST_CLASSES:
-        raise Invalid(f"no samples have the shape {str(shape)[:60]} and {classes} classes")
-    return Identity(checks.names(about.get("names")), shape, classes, *_scale(about, shape))
-
-
-def _scale(about: ConfigRecord, shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation per channel, or none."""
-    mean, std = (checks.finite(about, key) if about.get(key) else np.empty(0) for key in ("mean", "std"))
-    channels = shape[0] if len(shape) > 1 else 1
-    if len(mean) != len(std) or len(mean) not in (0, channels) or not (std > 0).all():
-        raise Invalid(
-            f"mean and std must be {channels} finite numbers each, std positive, or none; got {len(mean)} and {len(std)}"
-        )
-    return tuple(mean.tolist()), tuple(std.tolist())
 
 
 def losses_of(content: RecordDict, record: str, private: bool, most: int) -> tuple[Floats, Kept | None]:
