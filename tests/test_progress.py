@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fedgwc import progress
+from fedgwc import patience, progress
+from fedgwc.commands import replay as replay_module
+from fedgwc.commands.replay import replay_command
+from fedgwc.patience import Patient, each
 from fedgwc.progress import Facts, Lines, Live, Pace, fitting, short, speed_text, time_text
 
 
@@ -31,7 +36,7 @@ def test_what_is_not_known_is_not_made_up(slow: None, capsys: pytest.CaptureFixt
     lines = Lines()
     lines.start("fedgwc on digits", 100, 0)
     lines.round(1, 2.5, 1)
-    assert capsys.readouterr().err == "fedgwc on digits: round 1/100  accuracy –  loss 2.500  clusters 1\n"
+    assert capsys.readouterr().err == "fedgwc on digits: round 1/100  loss 2.500  clusters 1\n"
 
 
 def test_the_last_line_has_the_last_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,3 +94,80 @@ def test_a_narrow_terminal_keeps_the_round_and_the_time(width: int, monkeypatch:
     assert "1000/1000" in last
     assert ":" in last.split("1000/1000")[1].split()[0]  # --:-- or 00:00
     assert ("accuracy 94.4%" in last) == (width >= 60)
+
+
+class Seen(progress.Silent):
+    """Who is told of what."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def start(self, title: str, n_rounds: int, done: int) -> None:
+        self.told.append(("start", title, n_rounds, done))
+
+    def round(self, number: int, loss: float, n_clusters: int) -> None:
+        self.told.append(("round", number))
+
+    def step(self, number: int) -> None:
+        self.told.append(("step", number))
+
+    def stop(self) -> None:
+        self.told.append(("stop",))
+
+
+def test_what_is_over_soon_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at the clock takes a second: at a start, and before everything that is told. Patience ends at the third."""
+    monkeypatch.setattr(patience, "time", Clock(1.0))
+    seen = Seen()
+    patient = Patient(seen, patience=3.0)
+    patient.start("runs read", 1, 0)
+    patient.step(1)
+    patient.stop()
+    assert seen.told == []
+    patient.start("replay", 9, 0)
+    assert seen.told == [("start", "replay", 9, 0)]
+    patient.round(1, 0.5, 1)
+    patient.stop()
+    assert seen.told[1:] == [("round", 1), ("stop",)]
+
+
+def test_what_takes_long_is_shown_from_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "time", Clock(1.0))
+    seen = Seen()
+    assert each(str, [1, 2, 3], "figures", Patient(seen, patience=3.0)) == ["1", "2", "3"]
+    assert seen.told == [("start", "figures", 3, 2), ("step", 2), ("step", 3), ("stop",)]
+
+
+def test_a_mistake_in_between_ends_the_display() -> None:
+    seen = Seen()
+    with pytest.raises(ValueError, match="invalid literal"):
+        each(int, ["1", "x"], "runs read", seen)
+    assert seen.told == [("start", "runs read", 2, 0), ("step", 1), ("stop",)]
+
+
+def test_steps_are_not_called_rounds(slow: None, capsys: pytest.CaptureFixture[str]) -> None:
+    each(str, range(2), "figures drawn", Lines())
+    assert capsys.readouterr().err == "figures drawn: 1/2\nfigures drawn: 2/2\n"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Five rounds of three clients."""
+    losses = np.linspace(0, 1, 30).reshape(5, 3, 2)
+    np.savez(tmp_path / "trace.npz", ids=np.tile(np.arange(3), (5, 1)), L=losses)
+    return tmp_path / "trace.npz"
+
+
+def test_a_short_replay_says_nothing_but_its_result(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    replay_command(trace, [], [], None, None)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_long_replay_tells_how_far_all_its_settings_are(
+    trace: Path, slow: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(replay_module, "Patient", lambda other: Patient(other, patience=0.0))
+    replay_command(trace, [], ["algorithm.beta=0.1,1"], None, None)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "replay: round 1/10  loss 0.086  clusters 1"  # the mean of 0/29 to 5/29
+    assert lines[-1].startswith("replay: round 10/10  loss 0.914  clusters 1")

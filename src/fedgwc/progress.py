@@ -1,4 +1,4 @@
-"""Watching a run: a live line on a terminal, plain lines elsewhere, or nothing."""
+"""Watching what takes long: a live line on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ class Progress(Protocol):
     def stop(self) -> None: ...
 
 
+class Watcher(Progress, Protocol):
+    """Somebody who also watches what has no rounds."""
+
+    def step(self, number: int) -> None: ...
+
+
 class Silent:
     """Nobody watches."""
 
@@ -30,6 +36,10 @@ class Silent:
     def round(self, number: int, loss: float, n_clusters: int) -> None: ...
     def evaluated(self, row: Mapping[str, Any]) -> None: ...
     def stop(self) -> None: ...
+    def step(self, number: int) -> None: ...
+
+
+NOBODY = Silent()
 
 
 class MessagesOnly(Silent):
@@ -64,17 +74,23 @@ class Pace:
 
 
 class Facts(NamedTuple):
-    """Where a run stands, in a few words each."""
+    """Where a run stands, in a few words each. What has no loss is no round, and nothing more is known of it."""
 
     number: int
-    loss: float
-    n_clusters: int
+    loss: float | None = None
+    n_clusters: int = 0
     accuracy: float | None = None
+
+    @property
+    def unit(self) -> str:
+        return "" if self.loss is None else "round "
 
     def words(self, pace: Pace) -> list[str]:
         """What matters most comes first."""
-        accuracy = "–" if self.accuracy is None else f"{self.accuracy:.1%}"
-        words = [f"accuracy {accuracy}", f"loss {short(self.loss)}", f"clusters {self.n_clusters}"]
+        if self.loss is None:
+            return []
+        accuracy = [] if self.accuracy is None else [f"accuracy {self.accuracy:.1%}"]
+        words = [*accuracy, f"loss {short(self.loss)}", f"clusters {self.n_clusters}"]
         return words if pace.speed is None else [*words, speed_text(pace.speed)]
 
 
@@ -107,10 +123,10 @@ class Lines:
         print(text, file=sys.stderr, flush=True)
 
     def round(self, number: int, loss: float, n_clusters: int) -> None:
-        self.pace.round(number)
-        self.facts = Facts(number, loss, n_clusters, self.accuracy)
-        if time.monotonic() - self.spoke >= self.every and number < self.pace.total:
-            self._tell()
+        self._passed(Facts(number, loss, n_clusters, self.accuracy))
+
+    def step(self, number: int) -> None:
+        self._passed(Facts(number))
 
     def evaluated(self, row: Mapping[str, Any]) -> None:
         self.accuracy = row["accuracy"]
@@ -121,10 +137,17 @@ class Lines:
         """The last round is told only now that its models have been evaluated."""
         self._tell()
 
+    def _passed(self, facts: Facts) -> None:
+        self.pace.round(facts.number)
+        self.facts = facts
+        if time.monotonic() - self.spoke >= self.every and facts.number < self.pace.total:
+            self._tell()
+
     def _tell(self) -> None:
         if self.facts is None:
             return
-        words = [f"{self.title}: round {self.facts.number}/{self.pace.total}", *self.facts.words(self.pace)]
+        place = f"{self.facts.unit}{self.facts.number}/{self.pace.total}"
+        words = [f"{self.title}: {place}", *self.facts.words(self.pace)]
         if self.pace.left:
             words.append(f"{time_text(self.pace.left)} left")
         self.message("  ".join(words))
@@ -165,10 +188,10 @@ class Live:
             print(text, file=sys.stderr)
 
     def round(self, number: int, loss: float, n_clusters: int) -> None:
-        self.pace.round(number)
-        self.facts = Facts(number, loss, n_clusters, self.accuracy)
-        if time.monotonic() - self.drawn >= 0.1:
-            self._draw()
+        self._passed(Facts(number, loss, n_clusters, self.accuracy))
+
+    def step(self, number: int) -> None:
+        self._passed(Facts(number))
 
     def evaluated(self, row: Mapping[str, Any]) -> None:
         self.accuracy = row["accuracy"]
@@ -178,6 +201,12 @@ class Live:
     def stop(self) -> None:
         self._draw()
         self.bar.stop()
+
+    def _passed(self, facts: Facts) -> None:
+        self.pace.round(facts.number)
+        self.facts = facts
+        if time.monotonic() - self.drawn >= 0.1:
+            self._draw()
 
     def _draw(self) -> None:
         if self.facts is not None:
@@ -192,6 +221,6 @@ def fitting(words: Sequence[str], room: int) -> str:
     return "  ".join(words)
 
 
-def watcher() -> Progress:
+def watcher() -> Watcher:
     """A live display where there is a terminal, plain lines where there is none."""
     return Live() if sys.stderr.isatty() else Lines()

@@ -12,6 +12,7 @@ per_client.npz  how the final models serve each client
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import hashlib
 import io
@@ -20,7 +21,7 @@ import os
 import re
 import shutil
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic
@@ -36,6 +37,7 @@ from fedgwc.core import Ids, State
 from fedgwc.data.npz import read_npz
 from fedgwc.engines.meter import Reported
 from fedgwc.errors import InputError
+from fedgwc.names import csv_cell
 
 METRICS, VERDICTS = "metrics.jsonl", "verdicts.jsonl"
 KEEP_CHECKPOINTS = 2  # a damaged newest one leaves a good older one
@@ -170,9 +172,9 @@ class RunFolder:
         """ids [T, n] padded with -1, L [T, n, S] padded with NaN, cluster [T, n], round [T]: all that was seen so far."""
         return join_traces([_trace_chunk(path) for path, *_ in sorted(_numbered(self.path / "trace"))])
 
-    def save_clients(self, counts: NDArray[Any], groups: NDArray[Any] | None) -> None:
-        """What is known of the clients from the start: class counts, sizes and, where there are any, true groups."""
-        known = {} if groups is None else {"truth": groups}
+    def save_clients(self, counts: NDArray[Any], groups: NDArray[Any] | None, names: Sequence[str] = ()) -> None:
+        """What is known of the clients from the start: class counts, sizes and, where there are any, true groups and names."""
+        known = ({} if groups is None else {"truth": groups}) | ({"names": np.array(names)} if names else {})
         write_atomically(self.path / "clients.npz", _npz({"counts": counts, "sizes": counts.sum(1).astype(np.int64), **known}))
 
     def trace_with_clients(self) -> dict[str, NDArray[Any]]:
@@ -245,14 +247,16 @@ class RunFolder:
     def save_tree(self, tree: list[dict[str, Any]]) -> None:
         write_atomically(self.path / "splits" / "tree.json", json.dumps(tree, indent=2).encode())
 
-    def save_clusters(self, labels: NDArray[Any], groups: NDArray[Any] | None, counts: NDArray[Any]) -> None:
-        """labels.csv and counts.csv, as `fedgwc score` reads them."""
-        truth = [""] * len(labels) if groups is None else groups
-        lines = [f"{k},{label},{group}" for k, (label, group) in enumerate(zip(labels, truth, strict=True))]
-        write_atomically(self.path / "labels.csv", "\n".join(["client,cluster,group", *lines, ""]).encode())
-        head = ",".join(["client", *(f"class_{c}" for c in range(counts.shape[1]))])
-        lines = [",".join(map(str, [k, *row])) for k, row in enumerate(counts.astype(int))]
-        write_atomically(self.path / "counts.csv", "\n".join([head, *lines, ""]).encode())
+    def save_clusters(
+        self, labels: NDArray[Any], groups: NDArray[Any] | None, counts: NDArray[Any], names: Sequence[str] = ()
+    ) -> None:
+        """labels.csv and counts.csv, as `fedgwc score` reads them. Where clients have names, labels.csv tells them last."""
+        columns = {"client": range(len(labels)), "cluster": labels, "group": [""] * len(labels) if groups is None else groups}
+        if names:
+            columns["name"] = [csv_cell(name) for name in names]
+        write_atomically(self.path / "labels.csv", _csv(columns, zip(*columns.values(), strict=True)))
+        head = ["client", *(f"class_{c}" for c in range(counts.shape[1]))]
+        write_atomically(self.path / "counts.csv", _csv(head, ([k, *row] for k, row in enumerate(counts.astype(int)))))
 
     def save_per_client(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """How the final models serve each client: `clients` [n] and one array [n] per score."""
@@ -344,6 +348,12 @@ def _close_all() -> None:
 
 
 os.register_at_fork(after_in_child=_close_all)
+
+
+def _csv(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([head, *rows])
+    return out.getvalue().encode()
 
 
 def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -31,6 +31,7 @@ from fedgwc.experiment import Experiment, differing, experiment, load
 from fedgwc.interrupt import PoliteInterrupt
 from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
 from fedgwc.metrics.evaluation import evaluate_clustering
+from fedgwc.names import readable
 from fedgwc.progress import Progress, Silent
 from fedgwc.record import VERDICTS, RunFolder, new_folder
 from fedgwc.roll import Roll
@@ -194,6 +195,7 @@ class _Run:
         self.job, self.resume, self._folder = job, resume, folder  # None: a new one
         self.federation = job.federation()
         self.counts = self.federation.class_counts("train")
+        self.client_names = readable(self.federation.client_names)
         self.seconds = self.server_seconds = 0.0
 
     def go(self, engine: Simulator | Member, progress: Progress, interrupted: AbstractContextManager[PoliteInterrupt]) -> Result:
@@ -210,7 +212,7 @@ class _Run:
             progress.message(note)
         try:
             # Not only of a new run: it may have been killed before it came to this.
-            self.folder.save_clients(self.counts, self.federation.groups)
+            self.folder.save_clients(self.counts, self.federation.groups, self.client_names)
             return self._rounds(interrupted)
         except OSError as error:
             if error.errno not in NO_ROOM:
@@ -284,7 +286,8 @@ class _Run:
         self.folder.observe(number, reports)
         self.meter.clear()
         for client in self.roll.news:
-            self.progress.message(f"client {client} failed in round {number} (its model or loss is not finite) and was left out")
+            who = f"client {client} ({self.client_names[client]})" if self.client_names else f"client {client}"
+            self.progress.message(f"{who} failed in round {number} (its model or loss is not finite) and was left out")
         self.roll.clear()
         mean = _mean([r.losses for r in reports])
         self._names, n_clusters = self._clusters(state)
@@ -324,7 +327,8 @@ class _Run:
         sizes = np.bincount(clustering.labels, minlength=len(dicts))
         about = [{"clients": str(n), "model": str(self.job.tables["model"].get("name"))} for n in sizes]
         folder.save_models(clustering.numbers, dicts, about)
-        folder.save_clusters(clustering.numbers[clustering.labels], self.federation.groups, self.counts)
+        numbers = clustering.numbers[clustering.labels]
+        folder.save_clusters(numbers, self.federation.groups, self.counts, self.client_names)
         scores = self.engine.evaluate(np.arange(self.federation.n_clients), clustering.models, clustering.labels)
         weighted = weighted_accuracy(scores, self.counts[scores.clients])
         folder.save_per_client(

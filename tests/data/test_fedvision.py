@@ -38,6 +38,7 @@ def test_clients_are_users(tmp_path: Path) -> None:
     assert sorted([*got.train[0], *got.test[0]]) == [0, 1, 2, 3, 4]
     assert sorted([*got.train[1], *got.test[1]]) == [5, 6, 7]
     assert got.test.sizes.tolist() == [1, 1]
+    assert got.client_names == ("2", "10")
     assert got.notes[0] == "2 of 3 users have at least 2 images"
     assert "no min_images gives the 823 clients" in got.notes[1]
     # the global test set: rows nobody owns, readable like the others

@@ -22,6 +22,7 @@ def test_one_folder_with_a_held_out_share(tmp_path: Path) -> None:
     write_shard(tmp_path / "all_data" / "all_data_1.json", {"cy": 5}, first=250)
     got = leaf_femnist(seed=0, root=str(tmp_path))
     assert (got.n_clients, got.n_classes, got.shape) == (2, 62, (1, 28, 28))
+    assert got.client_names == ("ann", "cy")
     assert got.test.sizes.tolist() == [2, 1]
     assert sorted([*got.train[1], *got.test[1]]) == [11, 12, 13, 14, 15]
     assert got.x[11:, 0, 0, 0].tolist() == [250, 251, 252, 253, 254]
@@ -37,6 +38,7 @@ def test_train_and_test_folders(tmp_path: Path) -> None:
     write_shard(tmp_path / "train" / "a.json", {"ann": 4, "bob": 3, "cy": 2})
     write_shard(tmp_path / "test" / "a.json", {"cy": 1, "ann": 2})
     got = leaf_femnist(seed=0, root=str(tmp_path))
+    assert got.client_names == ("ann", "cy")
     assert got.train.sizes.tolist() == [4, 2]
     assert got.test[0].tolist() == [10, 11]
     assert got.test[1].tolist() == [9]

@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.commands.report import report_command
 from fedgwc.errors import InputError
+from fedgwc.progress import Silent
 from fedgwc.report import build
 from fedgwc.report.content import Page, Section
 from fedgwc.report.convergence import mse_by_cluster, trace_of
@@ -388,6 +389,26 @@ def test_the_command(finished, tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"Written: {tmp_path / 'r.html'}")
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+
+
+def test_it_tells_how_far_it_is(finished) -> None:
+    watcher = Heard()
+    html(build([finished("fedgwc")], watcher), watcher)
+    told = dict(watcher.told)  # the last of each
+    assert told["runs read"] == 1
+    assert told["rounds replayed"] == 10
+    assert told["figures drawn"] > 5
+
+
+class Heard(Silent):
+    def __init__(self) -> None:
+        self.title, self.told = "", []
+
+    def start(self, title: str, n_rounds: int, done: int) -> None:
+        self.title = title
+
+    def step(self, number: int) -> None:
+        self.told.append((self.title, number))
 
 
 def test_the_mse_is_what_the_run_measured(finished) -> None:

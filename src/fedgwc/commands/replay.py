@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from fedgwc.earlier import as_it_was
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
 from fedgwc.metrics.evaluation import clustering_scores
-from fedgwc.progress import Lines, watcher
+from fedgwc.patience import Patient
+from fedgwc.progress import Watcher, watcher
 from fedgwc.record import RunFolder
 from fedgwc.replay import Trace, read_trace, replay
 from fedgwc.settings import lookup, override, parse_assignment, parse_axis, set_path
@@ -39,12 +39,13 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
     axes = [parse_axis(s) for s in sweeps]
     settings = [dict(zip([a[0] for a in axes], values, strict=True)) for values in itertools.product(*[a[1] for a in axes])]
     base, seed = _recorded_with(path)
-    results = [(s, *_one(trace, algorithm_of(sets, s, base), seed, s)) for s in settings]
+    algorithms = [algorithm_of(sets, s, base) for s in settings]
+    results = _replays(trace, algorithms, seed)
     if len(results) == 1:
-        algorithm = algorithm_of(sets, settings[0], base)
-        _tell_splits(*results[0][1:], tells=algorithm.when == "windows")
-    rows = [[*map(str, s.values()), *_numbers(trace, state).values()] for s, state, _ in results]
-    show(Table([*settings[0], *_numbers(trace, results[0][1])], rows))
+        _tell_splits(*results[0], tells=algorithms[0].when == "windows")
+    numbers = [_numbers(trace, state) for state, _ in results]
+    rows = [[*map(str, s.values()), *row.values()] for s, row in zip(settings, numbers, strict=True)]
+    show(Table([*settings[0], *numbers[0]], rows))
 
 
 def _recorded_with(path: Path) -> tuple[FedGWC | None, int]:
@@ -71,27 +72,27 @@ def algorithm_of(sets: list[str], chosen: dict[str, Any], base: FedGWC | None = 
     return algorithm
 
 
-def _one(trace: Trace, algorithm: FedGWC, seed: int, chosen: dict[str, Any]) -> tuple[FedGWCState, Verdicts]:
-    progress = watcher()
-    title = "replay " + " ".join(f"{k}={v}" for k, v in chosen.items())
-    quiet = isinstance(progress, Lines)  # a replay takes seconds; lines in a pipe would only be noise
-    if not quiet:
-        progress.start(title.strip(), len(trace.ids), 0)
-    began = time.monotonic()
+def _replays(trace: Trace, algorithms: list[FedGWC], seed: int) -> list[tuple[FedGWCState, Verdicts]]:
+    """One after the other; the time left is that of all together."""
+    progress, n_rounds = Patient(watcher()), len(trace.ids)
+    progress.start("replay", n_rounds * len(algorithms), 0)
+    try:
+        return [_one(trace, algorithm, seed, progress, i * n_rounds) for i, algorithm in enumerate(algorithms)]
+    finally:
+        progress.stop()
+
+
+def _one(trace: Trace, algorithm: FedGWC, seed: int, progress: Watcher, done: int) -> tuple[FedGWCState, Verdicts]:
+    """`done`: the rounds of the replays before."""
     verdicts: Verdicts = []
 
     def watch(number: int, state: FedGWCState) -> None:
         verdicts.extend({"round": number, **v} for v in algorithm.verdicts(state))
-        if not quiet and time.monotonic() - began > 1:
-            losses = trace.losses[number - 1]
-            loss = float(np.nanmean(losses)) if np.isfinite(losses).any() else float("nan")  # private
-            progress.round(number, loss, len(state.clusters))
+        losses = trace.losses[number - 1]
+        known = losses[np.isfinite(losses)]  # none where they were private
+        progress.round(done + number, float(known.mean()) if known.size else float("nan"), len(state.clusters))
 
-    try:
-        return replay(trace, algorithm, seed=seed, watch=watch, reuse=True), verdicts
-    finally:
-        if not quiet:
-            progress.stop()
+    return replay(trace, algorithm, seed=seed, watch=watch, reuse=True), verdicts
 
 
 def _tell_splits(state: FedGWCState, verdicts: Verdicts, tells: bool) -> None:

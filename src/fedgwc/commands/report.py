@@ -6,6 +6,8 @@ from pathlib import Path
 
 from fedgwc.codec import write_atomically
 from fedgwc.errors import InputError
+from fedgwc.patience import Patient
+from fedgwc.progress import watcher
 from fedgwc.report import build
 
 
@@ -14,14 +16,15 @@ def report_command(runs: list[Path], out: Path, figures: Path | None) -> None:
         raise InputError(f"{out} is a folder; name the file to write, for example -o {out / 'report.html'}")
     if figures is not None and figures.exists() and not figures.is_dir():
         raise InputError(f"--figures wants a folder, and {figures} is a file")
-    page = build(runs)
+    progress = Patient(watcher())
+    page = build(runs, progress)
     from fedgwc.report.page import html
     from fedgwc.report.render import write_files
 
-    text = html(page).encode()
+    text = html(page, progress).encode()
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, text)
     print(f"Written: {out} ({len(text) / 1e6:.1f} MB, {len(page.pictures)} figures)")
     if figures is not None:
-        written = write_files(page.pictures, figures)
+        written = write_files(page.pictures, figures, progress)
         print(f"Written: {figures} ({len(written)} files)")

@@ -24,6 +24,7 @@ def arrays(
     seed: int,
     path: str,
     test_share: float = 0.2,
+    shape: tuple[int, ...] | None = None,
     n_classes: int | None = None,
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
@@ -31,13 +32,15 @@ def arrays(
 ) -> Federation:
     """`path` is a folder of one `.npz` per client (x, y and perhaps x_test, y_test), or one `.npz` with x, y, client.
 
-    The one file may also have `is_test` (else a seeded `test_share` of each client's samples is held out, as it is for a
-    client's file without x_test) and `group`, the known group of each sample's client.
+    Clients are called as their files, or as `client` says. The one file may also have `is_test` (else a seeded `test_share` of
+    each client's samples is held out, as it is for a client's file without x_test) and `group`, the known group of each
+    sample's client. `shape` is a sample's, if it must be this one, and `n_classes` counts classes that some clients lack too.
     """
     if not 0 < test_share < 1:
         raise InputError(f"data.test_share must be in (0, 1), got {test_share}")
     where = Path(path).expanduser()
-    table = _folder(where, test_share, seed) if where.is_dir() else load(where, ("x", "y", "client"))
+    files = _files(where) if where.is_dir() else []
+    table = _folder(where, files, test_share, seed) if files else load(where, ("x", "y", "client"))
     federation = from_arrays(
         table["x"],
         table["y"],
@@ -48,7 +51,10 @@ def arrays(
         n_classes=n_classes,
         groups=_groups(table, where) if "group" in table else None,
     )
-    return replace(federation, mean=mean, std=std, augment=augment, name=where.stem or "arrays")
+    if shape is not None and federation.shape != shape:
+        raise InputError(f"{where} has samples of shape {federation.shape}, and data.shape is {shape}; correct one of them")
+    names = tuple(file.stem for file in files) or federation.client_names
+    return replace(federation, mean=mean, std=std, augment=augment, name=where.stem or "arrays", client_names=names)
 
 
 def load(path: Path, needed: tuple[str, ...]) -> Arrays:
@@ -59,8 +65,10 @@ def load(path: Path, needed: tuple[str, ...]) -> Arrays:
         raise InputError(f"{path} has {', '.join(table) or 'no array'} but lacks {', '.join(lacking)}")
     if ("x_test" in table) != ("y_test" in table):
         raise InputError(f"{path} has only one of x_test and y_test; give both or neither")
-    for key in ("y", "y_test"):
-        if key in table and not np.issubdtype(table[key].dtype, np.integer):
+    for key in table.keys() & {"x", "x_test"}:
+        _check_samples(path, key, table[key])
+    for key in table.keys() & {"y", "y_test"}:
+        if table[key].dtype.kind not in "iub":
             raise InputError(f"{path}: {key} must hold whole numbers, got {table[key].dtype}")
     for x, *others in (("x", "y", "client", "is_test", "group"), ("x_test", "y_test")):
         for key in others:
@@ -70,15 +78,38 @@ def load(path: Path, needed: tuple[str, ...]) -> Arrays:
     return table
 
 
-def _folder(folder: Path, share: float, seed: int) -> Arrays:
+def _check_samples(path: Path, key: str, x: NDArray[Any]) -> None:
+    if x.dtype.kind not in "iufb":
+        raise InputError(f"{path}: {key} must hold numbers, got {x.dtype}")
+    if x.ndim < 2:
+        raise InputError(f"{path}: {key} has the shape {x.shape}; give samples a dimension of their own, as {key}[:, None] does")
+    if x.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # what is too large for training becomes infinite
+            usable = np.isfinite(x.astype(np.float32, copy=False))
+        if not usable.all():
+            first = x[~usable].flat[0]
+            raise InputError(f"{path}: {key} holds {first}; training needs finite 32-bit numbers, so clean the data first")
+
+
+def _files(folder: Path) -> list[Path]:
     # client_2 before client_10
-    paths = sorted(folder.glob("*.npz"), key=lambda p: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", p.stem)])
+    paths = sorted(folder.glob("*.npz"), key=lambda p: [int(t) if t.isdecimal() else t for t in re.split(r"(\d+)", p.stem)])
     if not paths:
         raise InputError(f"{folder} has no .npz file; it needs one per client, with x and y")
-    parts = [_client(path, k, share, seed) for k, path in enumerate(paths)]
+    return paths
+
+
+def _folder(folder: Path, files: list[Path], share: float, seed: int) -> Arrays:
+    parts = [_client(path, k, share, seed) for k, path in enumerate(files)]
     shapes = {part["x"].shape[1:] for part in parts}
     if len(shapes) > 1:
         raise InputError(f"the clients of {folder} have samples of different shapes: {sorted(shapes)}; make them alike")
+    bytes_ = [part["x"].dtype == np.uint8 for part in parts]  # which are divided by 255
+    if any(bytes_) and not all(bytes_):
+        odd = files[bytes_.index(not bytes_[0])]
+        raise InputError(
+            f"{odd} has samples of another type than {files[0]}: bytes, which are divided by 255, beside other numbers"
+        )
     return {key: np.concatenate([part[key] for part in parts]) for key in ("x", "y", "client", "is_test")}
 
 

@@ -95,4 +95,5 @@ def _by_csv(data: Cifar, kind: Kind, path: Path, seed: int, augment: bool) -> Fe
     train, test = split_clients(clients, 0.2, seed, range(len(clients)))
     everyone = np.arange(data.n_train, len(data.y))
     notes = (f"the clients are those of {path.name}; a seeded fifth of each client's images is its test set",)
-    return Federation(data.x, data.y, train, test, kind.n_classes, None, kind.mean, kind.std, augment, kind.name, notes, everyone)
+    about = (kind.n_classes, None, kind.mean, kind.std, augment, kind.name, notes)
+    return Federation(data.x, data.y, train, test, *about, everyone, split.users)

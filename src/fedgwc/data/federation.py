@@ -79,10 +79,13 @@ class Federation:
     name: str = "federation"
     notes: tuple[str, ...] = field(default=())  # what building it had to decide
     global_test: Ids | None = None  # rows no client owns, to score one model on everybody's task
+    client_names: tuple[str, ...] = ()  # [N] what clients are called, where that is known
 
     def __post_init__(self) -> None:
         if len(self.train) != len(self.test):
             raise InputError(f"train has {len(self.train)} clients and test has {len(self.test)}; they must be the same clients")
+        if self.client_names and len(self.client_names) != len(self.train):
+            raise InputError(f"{len(self.client_names)} names came for {len(self.train)} clients; give one for each, or none")
         if len(self.x) != len(self.y):
             raise InputError(f"x has {len(self.x)} rows and y has {len(self.y)}; each sample needs one label")
         if not len(self.train):
@@ -126,7 +129,7 @@ def from_arrays(
     n_classes: int | None = None,
     groups: Ids | None = None,
 ) -> Federation:
-    """A federation from plain arrays and a client id per row (any sortable ids; clients are numbered in sorted order).
+    """A federation from plain arrays and a client id per row: any sortable ids, which name clients and order their numbers.
 
     Rows marked `is_test` are test data; without that column a seeded share of each client's rows is held out.
     """
@@ -134,6 +137,7 @@ def from_arrays(
     ids, owner = np.unique(np.asarray(client), return_inverse=True)
     if not len(x) == len(y) == len(owner):
         raise InputError(f"x, y and client must have one entry per sample, got {len(x)}, {len(y)} and {len(owner)}")
+    x = x if x.dtype == torch.uint8 else x.to(torch.float32)
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise InputError("x holds NaN or infinite values; clean the data first")
     if is_test is None:
@@ -147,4 +151,4 @@ def from_arrays(
     train = Rows.of([np.flatnonzero((owner == k) & ~is_test) for k in range(len(ids))])
     test = Rows.of([np.flatnonzero((owner == k) & is_test) for k in range(len(ids))])
     classes = int(y.max()) + 1 if n_classes is None else n_classes
-    return Federation(x if x.dtype == torch.uint8 else x.to(torch.float32), y, train, test, classes, groups, name="arrays")
+    return Federation(x, y, train, test, classes, groups, name="arrays", client_names=tuple(map(str, ids.tolist())))

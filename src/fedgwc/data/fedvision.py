@@ -100,7 +100,8 @@ def by_users(
     n_classes = int(split.y.max()) + 1
     everyone = np.arange(split.n_train, len(split.y))
     y = torch.from_numpy(split.y)
-    return Federation(x, y, train, test, n_classes, None, *IMAGENET, augment, users.name, notes, everyone)
+    names = tuple(split.users[k] for k in kept)
+    return Federation(x, y, train, test, n_classes, None, *IMAGENET, augment, users.name, notes, everyone, names)
 
 
 def min_images_for(sizes: Ids, clients: int) -> int | None:

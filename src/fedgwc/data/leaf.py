@@ -40,15 +40,26 @@ def leaf_femnist(
     """
     folder = _folder(root)
     if (folder / "train").is_dir() and (folder / "test").is_dir():
-        data, train, test, dropped = _given_split(read(folder / "train"), read(folder / "test"), min_images)
+        data, train, test, names, n_users = _given_split(read(folder / "train"), read(folder / "test"), min_images)
     else:
         data = read(folder)
         kept = {i: rows for i, rows in enumerate(data.users.values()) if len(rows) >= min_images}
         train, test = split_clients(list(kept.values()), test_share, seed, list(kept))
-        dropped = len(data.users) - len(kept)
+        users = list(data.users)
+        names, n_users = [users[i] for i in kept], len(users)
+    dropped = n_users - len(names)
     notes = (f"{len(train)} users; {dropped} dropped with fewer than {min_images} images or none to train or test on",)
-    x, y = torch.from_numpy(data.x), torch.from_numpy(data.y)
-    return Federation(x, y, train, test, N_CLASSES, augment=augment, name="leaf_femnist", notes=notes)
+    return Federation(
+        torch.from_numpy(data.x),
+        torch.from_numpy(data.y),
+        train,
+        test,
+        N_CLASSES,
+        augment=augment,
+        name="leaf_femnist",
+        notes=notes,
+        client_names=tuple(names),
+    )
 
 
 def read(folder: Path) -> Shards:
@@ -96,7 +107,8 @@ def _samples(data: dict[str, Any], n: int, user: str, path: Path) -> tuple[NDArr
     return np.rint(x * 255).astype(np.uint8).reshape(n, 1, SIDE, SIDE), y
 
 
-def _given_split(train: Shards, test: Shards, least: int) -> tuple[Shards, Rows, Rows, int]:
+def _given_split(train: Shards, test: Shards, least: int) -> tuple[Shards, Rows, Rows, list[str], int]:
+    """All samples, the rows of the users that stay, their names, and how many users there are."""
     shift = len(train.y)
     both = [u for u in train.users if u in test.users and len(train.users[u]) and len(test.users[u])]
     if not both:
@@ -105,4 +117,4 @@ def _given_split(train: Shards, test: Shards, least: int) -> tuple[Shards, Rows,
     everyone = len(train.users.keys() | test.users.keys())
     data = Shards(np.concatenate([train.x, test.x]), np.concatenate([train.y, test.y]), {})
     rows = Rows.of([train.users[u] for u in kept]), Rows.of([test.users[u] + shift for u in kept])
-    return data, *rows, everyone - len(kept)
+    return data, *rows, kept, everyone

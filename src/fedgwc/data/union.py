@@ -34,7 +34,7 @@ def union(federations: Sequence[Federation]) -> Federation:
     starts = np.cumsum([0] + [len(x) for x, _ in data])[place]
     x, y = (torch.cat([d[i] for d in data]) if len(data) > 1 else data[0][i] for i in (0, 1))
     train, test = (_joined([f.rows(split) for f in federations], starts) for split in ("train", "test"))
-    return replace(first, x=x, y=y, train=train, test=test, groups=None, notes=(), global_test=None)
+    return replace(first, x=x, y=y, train=train, test=test, groups=None, notes=(), global_test=None, client_names=())
 
 
 def _kind(f: Federation) -> tuple[object, ...]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedgwc.patience import each
+from fedgwc.progress import NOBODY, Watcher
 from fedgwc.report.content import Page
 
 
-def build(paths: list[Path]) -> Page:
+def build(paths: list[Path], progress: Watcher = NOBODY) -> Page:
     """One run's own page, or the comparison of several. Needs the extra `report`."""
     from fedgwc.report.load import find_runs, load
     from fedgwc.report.one_run import one_run
@@ -15,5 +17,5 @@ def build(paths: list[Path]) -> Page:
     from fedgwc.report.theme import needs_extra
 
     needs_extra()
-    runs = [load(path) for path in find_runs(paths)]
-    return one_run(runs[0]) if len(runs) == 1 else several_runs(runs)
+    runs = each(load, find_runs(paths), "runs read", progress)
+    return one_run(runs[0], progress) if len(runs) == 1 else several_runs(runs)

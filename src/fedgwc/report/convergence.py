@@ -10,6 +10,7 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.core import Floats
 from fedgwc.errors import InputError
+from fedgwc.progress import NOBODY, Watcher
 from fedgwc.replay import Trace, read_trace, replay
 from fedgwc.report.data import Run
 
@@ -26,7 +27,7 @@ def trace_of(run: Run) -> Trace | None:
         raise InputError(f"{run.path / 'trace'} cannot be read: {error}") from None
 
 
-def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int) -> dict[int, tuple[Floats, Floats]]:
+def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int, progress: Watcher = NOBODY) -> dict[int, tuple[Floats, Floats]]:
     """Per cluster (rounds, MSE of consecutive P). The run's own settings and seed give the run's own clusters again.
 
     That holds until clients wait for a second look, which no recording can repeat; there it ends.
@@ -37,6 +38,7 @@ def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int) -> dict[int, tupl
 
     def watch(number: int, state: FedGWCState) -> None:
         nonlocal waited
+        progress.step(number)
         waited = waited or (algorithm.second_look and any(v.reason == "groups" for v in state.verdicts))
         if waited:
             return
@@ -45,7 +47,11 @@ def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int) -> dict[int, tupl
                 seen.setdefault(cluster.id, []).append((number, cluster.mse))
             last[cluster.id] = cluster.P
 
-    replay(trace, algorithm, seed=seed, watch=watch)
+    progress.start("rounds replayed", len(trace.ids), 0)
+    try:
+        replay(trace, algorithm, seed=seed, watch=watch)
+    finally:
+        progress.stop()
     width = max(1, len(trace.ids) // BINS)
     return {c: _binned(np.array(rows, np.float64), width) for c, rows in seen.items() if len(rows) > 1}
 

@@ -66,6 +66,7 @@ class Run:
     matrices: tuple[Matrix, ...] = ()
     per_client: Mapping[str, NDArray[Any]] | None = None
     verdicts: tuple[Judged, ...] = ()
+    names: tuple[str, ...] = ()  # [N] of the clients, where they have any
 
     @property
     def name(self) -> str:

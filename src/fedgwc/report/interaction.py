@@ -6,6 +6,7 @@ import numpy as np
 
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Floats, Ids
+from fedgwc.progress import Watcher
 from fedgwc.replay import Trace
 from fedgwc.report.cohort import LOOK_BACK, clearest
 from fedgwc.report.content import Section
@@ -23,7 +24,7 @@ MOST_PLANES = 12  # embeddings shown
 MOST_POINTS = 2000  # clients in one of them
 
 
-def interaction_sections(run: Run) -> list[Section | None]:
+def interaction_sections(run: Run, progress: Watcher) -> list[Section | None]:
     algorithm = fedgwc_of(run)
     if algorithm is None or not run.matrices:
         return []
@@ -33,7 +34,7 @@ def interaction_sections(run: Run) -> list[Section | None]:
         _embeddings(run, algorithm),
         _reward(run, trace) if trace is not None else None,
         _weights(run, algorithm),
-        _mse(run, algorithm, trace) if trace is not None else None,
+        _mse(run, algorithm, trace, progress) if trace is not None else None,
     ]
 
 
@@ -130,8 +131,8 @@ def _weights(run: Run, algorithm: FedGWC) -> Section | None:
     return Section("weights", "Gaussian weights", lead, (picture,), layout="wide")
 
 
-def _mse(run: Run, algorithm: FedGWC, trace: Trace) -> Section | None:
-    lines = mse_by_cluster(trace, algorithm, int(run.experiment.get("seed", 0)))
+def _mse(run: Run, algorithm: FedGWC, trace: Trace, progress: Watcher) -> Section | None:
+    lines = mse_by_cluster(trace, algorithm, int(run.experiment.get("seed", 0)), progress)
     if not lines:
         return None
     eps = algorithm.eps if algorithm.when == "mse" else None

@@ -17,6 +17,7 @@ from fedgwc.core import Ids
 from fedgwc.data.npz import read_npz
 from fedgwc.earlier import is_by_earlier_rule
 from fedgwc.errors import InputError
+from fedgwc.names import readable
 from fedgwc.record import VERDICTS, RunFolder
 from fedgwc.report.data import Judged, Matrix, Node, Run
 from fedgwc.settings import call
@@ -45,6 +46,7 @@ def load(path: Path) -> Run:
         if counts.ndim != 2 or not np.isfinite(counts).all():
             raise ValueError(f"counts must be [clients, classes], got shape {counts.shape}")
         truth = _truth(known.get("truth"), len(counts))
+        names = _names(known.get("names"), len(counts))
     nodes = _tree(path / "splits" / "tree.json", len(counts))
     clusters = _final(_labels(path / "labels.csv", len(counts)), nodes)
     matrices = tuple(_matrix(p, len(counts)) for p in sorted((path / "splits").glob("*.npz")))
@@ -52,7 +54,7 @@ def load(path: Path) -> Run:
     with _reading(path / VERDICTS):
         rows = folder.verdicts()
         verdicts = () if is_by_earlier_rule(rows) else tuple(_judged(row) for row in rows)
-    return Run(path, config, metrics, clusters, truth, counts, nodes, matrices, per_client, verdicts)
+    return Run(path, config, metrics, clusters, truth, counts, nodes, matrices, per_client, verdicts, names)
 
 
 def _judged(row: dict[str, Any]) -> Judged:
@@ -86,6 +88,12 @@ def _truth(groups: NDArray[Any] | None, n_clients: int) -> Ids | None:
     if groups is None or groups.shape != (n_clients,) or len(np.unique(groups)) < 2:
         return None  # one group for all says nothing
     return np.unique(groups, return_inverse=True)[1].astype(np.int64)
+
+
+def _names(names: NDArray[Any] | None, n_clients: int) -> tuple[str, ...]:
+    if names is None or names.shape != (n_clients,) or names.dtype.kind != "U":
+        return ()
+    return readable(names.tolist())
 
 
 def _tree(path: Path, n_clients: int) -> tuple[Node, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedgwc.progress import NOBODY, Watcher
 from fedgwc.report.clusters import cluster_sections
 from fedgwc.report.content import Cell, Headline, Page, Section, Table, number, plural, settings_tables
 from fedgwc.report.data import Node, Run
 from fedgwc.report.figures import accuracy, clients, tree
 from fedgwc.report.interaction import interaction_sections
+from fedgwc.report.members import members_section
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
 from fedgwc.report.verdicts import why_section
@@ -24,12 +26,13 @@ COSTS = {
 }
 
 
-def one_run(run: Run) -> Page:
+def one_run(run: Run, progress: Watcher = NOBODY) -> Page:
     sections = [
         _accuracy(run),
         _tree(run),
+        members_section(run),
         why_section(run),
-        *interaction_sections(run),
+        *interaction_sections(run, progress),
         *cluster_sections(run),
         _per_client(run),
         _costs(run),

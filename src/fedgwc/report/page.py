@@ -6,22 +6,25 @@ import base64
 import hashlib
 from importlib import resources
 
+from fedgwc.patience import each
+from fedgwc.progress import NOBODY, Watcher
 from fedgwc.report.content import Page
 from fedgwc.report.render import inline
 from fedgwc.report.theme import DARK, LIGHT
 
 
-def html(page: Page) -> str:
+def html(page: Page, progress: Watcher = NOBODY) -> str:
     """Everything that came from files is escaped; only our own figures, styles and script are put in as they are."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    pictures = zip(page.pictures, each(inline, page.pictures, "figures drawn", progress), strict=True)
     script = _file("sort.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.from_string(_file("page.html.j2")).render(
         page=page,
-        pictures={p.name: Markup(inline(p)) for p in page.pictures},  # noqa: S704  # svg that matplotlib has escaped
+        pictures={p.name: Markup(drawn) for p, drawn in pictures},  # noqa: S704  # svg that matplotlib has escaped
         style=Markup(_file("style.css")),  # noqa: S704
         palette=list(enumerate(zip(LIGHT, DARK, strict=True))),
         script=Markup(script),  # noqa: S704

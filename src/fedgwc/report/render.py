@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedgwc.patience import each
+from fedgwc.progress import NOBODY, Watcher
 from fedgwc.report.theme import ROLES, house_style
 
 if TYPE_CHECKING:
@@ -53,14 +55,16 @@ def inline(picture: Picture) -> str:
     return head + text[text.index(">") + 1 :]
 
 
-def write_files(pictures: list[Picture], folder: Path) -> list[Path]:
+def write_files(pictures: list[Picture], folder: Path, progress: Watcher = NOBODY) -> list[Path]:
     """Each picture as NAME.svg and NAME.png, on white."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for picture in pictures:
-        drawn, pixels = folder / f"{picture.name}.svg", folder / f"{picture.name}.png"
-        drawn.write_text(svg(picture.figure), encoding="utf-8")
-        with house_style():
-            picture.figure.savefig(pixels, dpi=200, facecolor="white", metadata={"Software": None})
-        written += [drawn, pixels]
-    return written
+    written = each(lambda picture: _write(picture, folder), pictures, "figures written", progress)
+    return [path for pair in written for path in pair]
+
+
+def _write(picture: Picture, folder: Path) -> tuple[Path, Path]:
+    drawn, pixels = folder / f"{picture.name}.svg", folder / f"{picture.name}.png"
+    drawn.write_text(svg(picture.figure), encoding="utf-8")
+    with house_style():
+        picture.figure.savefig(pixels, dpi=200, facecolor="white", metadata={"Software": None})
+    return drawn, pixels
