@@ -327,7 +327,7 @@ def test_assign_mistakes(fedgwc: Command, run_folder: Path, tmp_path: Path) -> N
     refused(fedgwc("assign", run_folder, tmp_path / "labels.npz"), "labels must be in 0..9")
     for x in (np.nan, np.inf):
         np.savez(tmp_path / "x.npz", x=np.full((3, 1, 8, 8), x, np.float32), y=np.zeros(3, int))
-        refused(fedgwc("assign", run_folder, tmp_path / "x.npz"), "x holds NaN or infinite values; clean the data first")
+        refused(fedgwc("assign", run_folder, tmp_path / "x.npz"), f"x.npz: x holds {x}; training needs finite 32-bit numbers")
     np.savez(tmp_path / "x.npz", x=np.zeros((3, 1, 8, 8), np.float32))
     refused(fedgwc("assign", run_folder, tmp_path / "x.npz"), "y")
     shutil.copytree(run_folder, tmp_path / "run")

@@ -41,6 +41,17 @@ def test_switches_and_text_are_swept_too(tmp_path) -> None:
     assert [r[0] for r in tried[1:]] == [f"fedgwc second_look={v} name=mlp" for v in (True, False)]
 
 
+def test_seeds_count_from_the_one_that_is_set(tmp_path) -> None:
+    compare_command("digits", ["fedavg"], 2, [*QUICK, "rounds=1", "seed=4"], tmp_path, jobs=1)
+    assert {p.name for p in tmp_path.glob("fedavg-*")} == {"fedavg-seed4", "fedavg-seed5"}
+    assert RunFolder(tmp_path / "fedavg-seed4").config()["experiment"]["seed"] == 4
+
+
+def test_what_is_swept_twice_runs_once(tmp_path) -> None:
+    compare_command("digits", ["ifca"], 1, [*QUICK, "rounds=1"], tmp_path, sweeps=["ifca.k=2,2"], jobs=1)
+    assert [p.name for p in tmp_path.glob("ifca-*")] == ["ifca-k=2-seed0"]
+
+
 def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path) -> None:
     compare_command("digits", ["fedavg", "fedgwc"], 1, QUICK, tmp_path, jobs=1, equal="updates")
     for name in ("fedavg", "fedgwc"):
@@ -84,6 +95,8 @@ def test_runs_in_parallel_equal_runs_in_a_row(tmp_path) -> None:
         ({"sweeps": ["ifca.k"]}, "a sweep is written"),
         ({"sweeps": ["cfl.eps1=1,2"]}, "no algorithm of this comparison has the swept setting cfl.eps1"),
         ({"equal": "seconds"}, "--equal must be rounds or updates"),
+        ({"sets": ["algorithm.name=ifca"]}, "--algorithms ifca"),
+        ({"sweeps": ["seed=1,2"]}, "several seeds are --seeds N"),
         ({"n_seeds": 0}, "--seeds must be at least 1"),
         ({"algorithms": ["fedavg", " ifca"]}, "unknown algorithm ' ifca'.*did you mean ifca"),
         ({"algorithms": ["fedavg", "nope"]}, "unknown algorithm 'nope'"),

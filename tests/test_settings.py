@@ -31,6 +31,8 @@ WRONG = [
     ({"sede": 1}, "no setting 'sede'.*did you mean seed"),
     ({"algorithm": {"name": "fedgcw"}}, "unknown algorithm 'fedgcw' .did you mean fedgwc.*; choose from "),
     ({"algorithm": {"name": "fedgwc", "bta": 1}}, "algorithm has no setting 'bta'.*did you mean beta"),
+    ({"algorithm": {"nam": "ifca"}}, "algorithm has no setting 'nam'.*did you mean name"),
+    ({"algorithm": {"name": "fedavg", "k": 3}}, r"fedavg has no setting 'k', ifca, fesem has; .*algorithm\.name.*ifca\.k"),
     ({"algorithm": {"name": "fedgwc", "beta": "x"}}, "algorithm.beta must be a number, got 'x'"),
     ({"algorithm": {"name": "fedgwc", "beta": -1.0}}, "beta and eps must be positive"),
     ({"algorithm": {"name": "fedgwc", "beta": float("nan")}}, "must be a number, got nan"),

@@ -184,12 +184,29 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
 
 def _algorithm(name: Any, settings: Mapping[str, Any], tables: Mapping[str, Any]) -> Algorithm[Any]:
     preset = lookup(ALGORITHMS, name, "algorithm")
+    _check_own(name, preset, settings)
     algorithm = override(preset, {k: v for k, v in settings.items() if k != "name"}, "algorithm")
     for other, theirs in ALGORITHMS.items():  # so that a slip shows whichever is chosen
         override(theirs, _table(tables, other), other)
     for own in (name.partition("-")[0], name):
         algorithm = override(algorithm, _table(tables, own), own)
     return algorithm
+
+
+def _check_own(name: str, preset: Algorithm[Any], settings: Mapping[str, Any]) -> None:
+    """[algorithm] is of one algorithm; what is none of its settings may be another one's."""
+    for key in settings:
+        others = [other for other, theirs in ALGORITHMS.items() if key in _own(theirs)]
+        if others and key not in _own(preset):
+            raise InputError(
+                f"{name} has no setting {key!r}, {', '.join(others)} has; choose that by algorithm.name, "
+                f"or say whose it is, {others[0]}.{key}, where several are compared"
+            )
+    check_keys(settings, ["name", *_own(preset)], "algorithm")
+
+
+def _own(algorithm: Algorithm[Any]) -> Iterable[str]:
+    return getattr(algorithm, "__dataclass_fields__", {}).keys()
 
 
 def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:

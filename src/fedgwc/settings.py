@@ -118,7 +118,7 @@ def parse_assignment(text: Assignment) -> tuple[tuple[str, ...], Any]:
     key, equals, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("."))
     if not equals or not all(path):
-        raise InputError(f"a setting is written key=value, for example algorithm.beta=0.5; got {text!r}")
+        raise InputError(f"a setting is written key=value, for example rounds=500; got {text!r}")
     return path, parse_value(value.strip())
 
 
@@ -133,8 +133,8 @@ def parse_axis(sweep: str) -> tuple[str, list[Any]]:
     """`key=v,v,...` as (key, [v, v, ...])."""
     key, equals, values = sweep.partition("=")
     if not equals or not values or not key:
-        raise InputError(f"a sweep is written key=value,value,..., for example algorithm.beta=0.1,0.5; got {sweep!r}")
-    return key, [parse_value(v) for v in values.split(",")]
+        raise InputError(f"a sweep is written key=value,value,..., for example local.lr=0.05,0.1; got {sweep!r}")
+    return key, [parse_value(v) for v in dict.fromkeys(values.split(","))]  # each once
 
 
 def set_path(table: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from fedgwc.experiment import Experiment
 from fedgwc.record import new_folder
 from fedgwc.report.content import plural
 from fedgwc.scale import scaled_experiment
-from fedgwc.settings import Assignment, lookup, parse_axis
+from fedgwc.settings import Assignment, convert, lookup, parse_assignment, parse_axis
 
 ALL = "all"
 PICKED = "Of each algorithm: the setting with the highest mean accuracy on test data, which flatters where many were tried."
@@ -87,14 +87,24 @@ def _plan(
     if unused:
         raise InputError(
             f"no algorithm of this comparison has the swept setting {unused[0]}; compared are {', '.join(algorithms)}"
+            + ("; several seeds are --seeds N" if unused[0] == "seed" else "")
         )
+    first = _first_seed(sets)
     runs = []
-    for name, seed in itertools.product(algorithms, range(n_seeds)):
+    for name, seed in itertools.product(algorithms, range(first, first + n_seeds)):
         for setting in _settings(name, axes):
             chosen = [(tuple(key.split(".")), value) for key, value in setting]
             build: list[Assignment] = [*sets, f"algorithm.name={name}", f"seed={seed}", *chosen]
             runs.append(Run(name, setting, seed, scaled_experiment(recipe, build + _budget(recipe, build, scale, equal), scale)))
     return runs
+
+
+def _first_seed(sets: list[str]) -> int:
+    """Seeds count from the one that is set. Algorithms are an option of their own, which a setting would not change."""
+    given = dict(map(parse_assignment, sets))
+    if ("algorithm", "name") in given:
+        raise InputError(f"compare has its algorithms from --algorithms; write --algorithms {given['algorithm', 'name']}")
+    return int(convert(given.get(("seed",), 0), int, "seed"))
 
 
 def _settings(algorithm: str, axes: list[tuple[str, list[Any]]]) -> Iterator[Setting]:

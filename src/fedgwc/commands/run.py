@@ -9,6 +9,7 @@ from typing import Any
 
 from fedgwc.commands.tables import comparison_table, show
 from fedgwc.commands.why import why_of
+from fedgwc.errors import InputError
 from fedgwc.experiment import DEFAULT_RECIPE, Experiment, assigned
 from fedgwc.progress import watcher
 from fedgwc.record import RunFolder, new_folder
@@ -28,6 +29,8 @@ def run_command(
     if resume:
         results = _resumed(_asked(recipe, sets, out, scale), out, track)
     elif recipe is None and not any(s.split("=")[0].strip() == "algorithm.name" for s in sets):
+        if out is not None and RunFolder(out).has_run():  # its two runs would be written inside of that one
+            raise InputError(f"{out} already holds a run; --resume goes on with it, another --out begins anew")
         jobs = {name: scaled_experiment(DEFAULT_RECIPE, [*sets, f"algorithm.name={name}"], scale) for name in DEFAULT_JOB}
         print(f"{jobs['fedavg'].about}: one model for all (fedavg) against one per group (fedgwc)\n", file=sys.stderr)
         results = {name: _one(job, out / name if out else None, track) for name, job in jobs.items()}

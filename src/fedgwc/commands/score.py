@@ -58,12 +58,12 @@ def read_counts(path: Path) -> dict[str, Floats]:
 
 
 def read_labels(path: Path) -> tuple[dict[str, str], dict[str, str] | None]:
-    """A header, then per line a client, its cluster and perhaps its true group; (clusters, groups or None)."""
+    """A header, then per line a client, its cluster, perhaps its true group and its name; (clusters, groups or None)."""
     head, rows = _table(path)
-    if len(head) not in (2, 3):
-        raise InputError(f"{path} must have the columns client,cluster and perhaps group, got {','.join(head)}")
+    if len(head) < 2 or head[3:] not in ([], ["name"]):
+        raise InputError(f"{path} must have the columns client,cluster and perhaps group and name, got {','.join(head)}")
     labels = {row[0]: row[1] for row in rows}
-    known = len(head) == 3 and all(row[2] for row in rows)
+    known = len(head) > 2 and all(row[2] for row in rows)
     return labels, {row[0]: row[2] for row in rows} if known else None
 
 
