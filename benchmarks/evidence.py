@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,12 @@ CHOSEN_ON = {
     "40 + 30 + 30, weaker": ("seed20", "seed21"),
 }
 
+
+def halved_and_doubled(name: str, constant: str, half: float, double: float) -> dict[str, dict[str, Any]]:
+    """Two candidates that differ from the default in a constant that is no setting."""
+    return {name.format(f"{value:g}"): {"constants": {constant: value}} for value in (half, double)}
+
+
 CANDIDATES: dict[str, dict[str, Any]] = {
     DEFAULT: {},
     "`contrast` 1": {"contrast": 1.0},
@@ -69,18 +75,28 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "`directions` 12": {"directions": 12},
     "`min_size` 2": {"min_size": 2},
     "`min_size` 6": {"min_size": 6},
-    "foretold by 1.5 deviations": {"constants": {"verdicts.FORETOLD": 1.5}},
-    "foretold by 6 deviations": {"constants": {"verdicts.FORETOLD": 6.0}},
-    "settled after 5 rounds": {"constants": {"fedgwc.SETTLED": 5}},
-    "settled after 20 rounds": {"constants": {"fedgwc.SETTLED": 20}},
-    "drift from the second window on": {"constants": {"verdicts.SURE": 0}},
-    "drift from the fourth window on": {"constants": {"verdicts.SURE": 2}},
-    "tried from 5 clients of a side on": {"constants": {"second_look.SMALLEST": 5}},
-    "tried from 18 clients of a side on": {"constants": {"second_look.SMALLEST": 18}},
-    "trusted from 8 clients of a side on": {"constants": {"second_look.MANY": 8}},
-    "trusted from 30 clients of a side on": {"constants": {"second_look.MANY": 30}},
-    "an eighth of a side unsure": {"constants": {"second_look.NEAR": 0.125}},
-    "half of a side unsure": {"constants": {"second_look.NEAR": 0.5}},
+    "`n_max` 2": {"n_max": 2},
+    "`n_max` 10": {"n_max": 10},
+    **halved_and_doubled("foretold by {} deviations", "algorithms.verdicts.FORETOLD", 1.5, 6),
+    **halved_and_doubled("settled after {} rounds", "algorithms.fedgwc.SETTLED", 5, 20),
+    "drift from the second window on": {"constants": {"algorithms.verdicts.SURE": 0}},
+    "drift from the fourth window on": {"constants": {"algorithms.verdicts.SURE": 2}},
+    **halved_and_doubled("tried from {} clients of a side on", "algorithms.second_look.SMALLEST", 5, 18),
+    **halved_and_doubled("trusted from {} clients of a side on", "algorithms.second_look.MANY", 8, 30),
+    **halved_and_doubled("{} of a side unsure", "algorithms.second_look.NEAR", 0.125, 0.5),
+    **halved_and_doubled("unsure up to {} of the way", "algorithms.second_look.UNSURE", 0.4, 1.6),
+    **halved_and_doubled("an axis for every {} clients", "algorithms.windows.PER_DIRECTION", 5, 20),
+    **halved_and_doubled("axes of echoes: {}", "algorithms.windows.HELPING", 1, 4),
+    **halved_and_doubled("usual losses with step {}", "algorithms.learning.USUAL", 0.05, 0.2),
+    **halved_and_doubled("first losses at most {} from usual", "algorithms.learning.MOST", 0.5, 2),
+    **halved_and_doubled("losses bounded at {} median deviations", "readings.BEYOND", 2.5, 10),
+    **halved_and_doubled("a cut stands at {} of the best gain", "algorithms.proposals.STANDS", 0.25, 1.0),
+    **halved_and_doubled("at most {} put aside", "cuts.MOST_ASIDE", 0.05, 0.2),
+    **halved_and_doubled("{} random lines", "cuts.LINES", 6, 24),
+    "groups from 5 clients on": {"constants": {"cuts.TOO_FEW": 5, "algorithms.proposals.TOO_FEW": 5, "cuts.TOO_FEW_IN_ONE": 3}},
+    "groups from 20 clients on": {
+        "constants": {"cuts.TOO_FEW": 20, "algorithms.proposals.TOO_FEW": 20, "cuts.TOO_FEW_IN_ONE": 12}
+    },
     "by client, `pairs_up_to` 0": {"pairs_up_to": 0},
     "without drift": {"drift": np.inf},
     "without gain": {"gain": -np.inf},
@@ -147,7 +163,7 @@ def judge(candidate: str, federation: str, path: Path) -> Outcome:
     assert isinstance(algorithm, FedGWC)
     with ExitStack() as until_then:
         for name, value in constants.items():
-            until_then.enter_context(patch(f"fedgwc.algorithms.{name}", value))
+            until_then.enter_context(patch(f"fedgwc.{name}", value))
         state = replay(trace, algorithm)
     labels = algorithm.clustering(state).labels
     first = min((s.ended for s in state.splits), default=None)
@@ -229,9 +245,12 @@ def _federations(outcomes: list[Outcome]) -> list[str]:
 
 
 def _span(mine: Iterable[Outcome], name: str, form: str) -> str:
+    return between([value for o in mine if (value := getattr(o, name)) is not None], form)
+
+
+def between(values: Sequence[float], form: str) -> str:
     """From the least to the most."""
-    values = sorted(getattr(o, name) for o in mine if getattr(o, name) is not None)
-    texts = [form.format(v) for v in values]
+    texts = [form.format(v) for v in sorted(values)]
     return "–" if not texts else texts[0] if texts[0] == texts[-1] else f"{texts[0]} – {texts[-1]}"
 
 
@@ -244,15 +263,31 @@ def _agreement(mine: list[Outcome]) -> str:
 
 def written(page: str, outcomes: list[Outcome]) -> str:
     """`page` with its tables made anew."""
-    for name, table in (("evidence", default_table(outcomes)), ("candidates", candidates_table(outcomes))):
-        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
-        before, rest = page.split(begin)
-        page = before + begin + markdown(table) + end + rest.split(end)[1]
-    return page
+    return with_table(with_table(page, "evidence", default_table(outcomes)), "candidates", candidates_table(outcomes))
+
+
+def with_table(page: str, name: str, table: Table) -> str:
+    """`page` with this table between its two marks."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+    before, rest = page.split(begin)
+    return before + begin + markdown(table) + end + rest.split(end)[1]
 
 
 def kept() -> list[Outcome]:
-    return [Outcome(**o) for o in json.loads(KEPT.read_text())] if KEPT.exists() else []
+    if not KEPT.exists():
+        return []
+    table = json.loads(KEPT.read_text())
+    return [Outcome(**dict(zip(table["columns"], row, strict=True))) for row in table["rows"]]
+
+
+def keep(outcomes: Iterable[Outcome]) -> None:
+    """A line each, in the order of the table, with as many digits as anybody reads."""
+    rank = {candidate: i for i, candidate in enumerate(CANDIDATES)}
+    columns = [f.name for f in fields(Outcome)]
+    some = sorted(outcomes, key=lambda o: (rank[o.candidate], o.federation, o.trace))
+    rows = ([round(x, 4) if isinstance(x, float) else x for x in astuple(o)] for o in some)
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    write_atomically(KEPT, f'{{"columns": {json.dumps(columns)}, "rows": [\n{lines}\n]}}\n'.encode())
 
 
 def recordings(place: Path) -> list[tuple[str, Path]]:
@@ -269,7 +304,7 @@ def main(places: list[Path]) -> None:
         for i, o in enumerate(pool.map(judge, *zip(*todo, strict=True)) if todo else (), 1):
             outcomes.append(o)
             print(f"{i}/{len(todo)} {o.candidate}, {o.federation}/{o.trace}: {o.clusters} clusters, ari {o.ari}", flush=True)
-            write_atomically(KEPT, (json.dumps([asdict(o) for o in outcomes], indent=0) + "\n").encode())
+            keep(outcomes)
     PAGE.write_text(written(PAGE.read_text(), outcomes))
 
 

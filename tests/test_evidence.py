@@ -23,8 +23,8 @@ def test_the_page_shows_what_was_kept():
 def test_candidates_are_settings_and_the_default_is_the_preset():
     for settings in CANDIDATES.values():
         for place in settings.get("constants", {}):  # beside settings, what is none
-            module, constant = place.split(".")
-            assert hasattr(import_module(f"fedgwc.algorithms.{module}"), constant)
+            module, constant = place.rsplit(".", 1)
+            assert hasattr(import_module(f"fedgwc.{module}"), constant)
         if "preset" not in settings:
             FedGWC(**{name: value for name, value in settings.items() if name != "constants"})
     assert CANDIDATES[DEFAULT] == {}

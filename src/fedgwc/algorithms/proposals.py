@@ -12,6 +12,8 @@ from fedgwc.cuts import TOO_FEW, Cut, best_cut, cut_without_groups, standing_cut
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
 
+STANDS = 0.5  # the last window's cut is kept as long as it gains at least this share of the best cut's gain
+
 
 def proposed(a: FedGWC, known: Cluster) -> tuple[Cut | None, bool]:
     """(the best cut, whether only echoes were looked at).
@@ -36,7 +38,7 @@ def _groups(a: FedGWC, points: Floats, before: Ids | None) -> Cut | None:
     cut = best_cut(points, a.min_size, a.n_max)
     if cut is None or before is None:
         return cut
-    enough = max(a.gain, cut.gain / 2)
+    enough = max(a.gain, STANDS * cut.gain)
     again = [c for c in standing_cuts(points, before, a.min_size) if c.gain >= enough]
     return max((c for c in again if agreement(c.labels, before) >= a.agreement), key=lambda c: c.gain, default=cut)
 
