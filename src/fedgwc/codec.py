@@ -63,7 +63,7 @@ def nbytes(value: Any) -> int:
         return int(value.nbytes)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return sum(nbytes(getattr(value, f.name)) for f in dataclasses.fields(value))
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
         return sum(map(nbytes, value))
     return sum(map(nbytes, value.values())) if isinstance(value, dict) else 0
 
@@ -101,12 +101,12 @@ def sync(path: Path) -> None:
 def _encode(value: Any, arrays: dict[str, Tensor]) -> Any:
     if isinstance(value, Tensor | np.ndarray):
         name = f"a{len(arrays)}"
-        tensor = value.detach().cpu() if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+        tensor = value.detach().cpu() if isinstance(value, Tensor) else torch.from_numpy(np.asarray(value, order="C"))
         arrays[name] = tensor.contiguous().clone()
         return {"array": name}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {"fields": {f.name: _encode(getattr(value, f.name), arrays) for f in dataclasses.fields(value)}}
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):
         return {"items": [_encode(v, arrays) for v in value]}
     if isinstance(value, dict):
         return {"pairs": [[k, _encode(v, arrays)] for k, v in value.items()]}
@@ -133,7 +133,10 @@ def _decode(tree: Any, hint: Any, arrays: dict[str, Tensor], device: torch.devic
         hints = {k: generic.get(h, h) for k, h in typing.get_type_hints(kind).items()}
         return kind(**{k: _decode(v, hints[k], arrays, device) for k, v in tree["fields"].items()})
     if origin is tuple:
-        return tuple(_decode(v, args[0], arrays, device) for v in tree["items"])
+        each = [args[0]] * len(tree["items"]) if args[-1] is Ellipsis else args
+        return tuple(_decode(v, kind, arrays, device) for v, kind in zip(tree["items"], each, strict=True))
     if origin is dict:
         return {k: _decode(v, args[1], arrays, device) for k, v in tree["pairs"]}
+    if isinstance(tree, dict):
+        raise TypeError(f"the annotation {hint} does not say what is in it")
     return tree

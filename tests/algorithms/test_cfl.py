@@ -15,6 +15,7 @@ from fedgwc.codec import pack, unpack
 from fedgwc.core import Rng, Updates
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
+from fedgwc.flower.growing import grow
 from fedgwc.metrics.clustering import adjusted_rand_index
 
 
@@ -243,6 +244,17 @@ class TestPermutedLabels:
         _, accuracy, state = permuted([0], seed, rate=rate)
         assert len(state.clusters) == 1
         assert accuracy > 0.9
+
+
+def test_what_fitted_whole_is_sketched_when_too_many_have_joined():
+    """6 clients of 20,000 numbers of 8 bytes are less than a MiB, 8 are more."""
+    points = np.random.default_rng(0).standard_normal((8, 20_000))
+    algorithm = CFL(rate=1, memory_mb=1, sketch=20)
+    before = play(algorithm, Points(points[:6]), 6, 1, torch.zeros(20_000, dtype=torch.float64))
+    assert before.known.updates.shape == (6, 20_000)
+    after = algorithm.round(grow(before, np.array([0, 0])), Points(points, deaf=[0, 1, 2]), Rng(0, 2))
+    assert after.known.updates.shape == (8, 20)
+    assert torch.equal(after.known.updates[:3], sketched(before.known.updates[:3], 20, 0))  # they did not answer again
 
 
 def test_groups_are_found_from_sketches():

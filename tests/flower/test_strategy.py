@@ -18,6 +18,7 @@ from torch import nn
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.errors import InputError
 from fedgwc.flower import FedGWCStrategy, Options
+from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.states import StateWire
 from fedgwc.record import RunFolder
 
@@ -31,6 +32,22 @@ CONFIG = {"num-server-rounds": 8, "fraction-train": 1.0, "min-clients": 12, "loc
 def test_the_example_is_short() -> None:
     lines = [p.read_text().splitlines() for p in (EXAMPLE / "quickstart").glob("*.py")]
     assert sum(map(len, lines)) <= 60
+
+
+@pytest.mark.parametrize(
+    ("options", "timeout", "used"), [(None, {}, 3600), (Options(deadline=60), {}, 60), (Options(deadline=60), {"timeout": 5}, 5)]
+)
+def test_how_long_a_round_may_take(options, timeout, used, monkeypatch) -> None:
+    seen = []
+
+    def gather(self: Attendance, options: Options, resumed: bool) -> None:
+        seen.append(options.deadline)
+        raise InputError("nobody came")
+
+    monkeypatch.setattr(Attendance, "gather", gather)
+    with pytest.raises(InputError, match="nobody came"):
+        FedGWCStrategy(options=options).start(LocalGrid(), ArrayRecord(nn.Linear(1, 1).state_dict()), **timeout)
+    assert seen == [used]
 
 
 def test_the_example_finds_the_groups(monkeypatch, capsys) -> None:

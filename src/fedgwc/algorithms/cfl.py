@@ -133,9 +133,12 @@ class CFL:
     def _remember(self, known: Known, updates: Updates, pulls: Tensor, seed: int) -> Known:
         """Keep the newest update of each client, whole if all of them fit, where `known` has them."""
         n_clients, n_params = len(known.weights), pulls.shape[1]
+        kept = known.updates if known.updates.shape[1] else pulls.new_zeros(n_clients, 0)
         if n_clients * n_params * pulls.element_size() > self.memory_mb * 2**20 and self.sketch < n_params:
             pulls = sketched(pulls, self.sketch, seed)
-        kept = known.updates if known.updates.shape[1] else pulls.new_zeros(n_clients, pulls.shape[1])
+            if kept.shape[1] == n_params:  # clients have joined since, and now not all of them fit whole
+                kept = sketched(kept, self.sketch, seed)
+        kept = kept if kept.shape[1] else pulls.new_zeros(n_clients, pulls.shape[1])
         kept[on(kept.device, updates.clients)] = pulls
         known.weights[updates.clients] = updates.sizes.numpy() if self.aggregator.weights == "samples" else 1.0
         return Known(kept, known.weights)

@@ -37,6 +37,7 @@ from fedgwc.settings import override, plain
 
 log = logging.getLogger("fedgwc")
 
+PATIENCE = 3600.0  # seconds for a round unless options say otherwise, as Flower's own strategies have it
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -60,7 +61,7 @@ class FedGWCStrategy(Strategy):
         self.algorithm = override(algorithm or ALGORITHMS["fedgwc"], settings, type(self).__name__)
         if getattr(self.algorithm, "n_models", None) is not None:
             raise InputError("this algorithm starts from several initial models, but start() is given one; use server_app")
-        self.options, self.out, self.seed = options or Options(), out, seed
+        self.options, self.out, self.seed = options or Options(deadline=PATIENCE), out, seed
         self._private()  # refuses what does not go together
         self.models: list[ArrayRecord] = []
         self.labels: dict[str, int] = {}
@@ -70,14 +71,16 @@ class FedGWCStrategy(Strategy):
         grid: Grid,
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
-        timeout: float = 3600,
+        timeout: float | None = None,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
-        """Run all rounds. The result's arrays are the largest cluster's model; `timeout` is each round's deadline."""
+        """Run all rounds. The result's arrays are the largest cluster's model; a `timeout` is each round's deadline, in place
+        of that of the options.
+        """
         speak()
-        options = replace(self.options, deadline=float(timeout))
+        options = self.options if timeout is None else replace(self.options, deadline=float(timeout))
         configs: dict[Kind, Any] = {"train": dict(train_config or {}), "evaluate": dict(evaluate_config or {})}
         wire = StateWire.of(initial_arrays, configs, options.private_losses, options.max_steps)
         roster = Roster(options.strikes)
