@@ -167,7 +167,7 @@ def test_a_long_replay_tells_how_far_all_its_settings_are(
     trace: Path, slow: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(replay_module, "Patient", lambda other: Patient(other, patience=0.0))
-    replay_command(trace, [], ["algorithm.beta=0.1,1"], None, None)
+    replay_command(trace, [], ["algorithm.gain=2,4"], None, None)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "replay: round 1/10  loss 0.086  clusters 1"  # the mean of 0/29 to 5/29
     assert lines[-1].startswith("replay: round 10/10  loss 0.914  clusters 1")

@@ -21,7 +21,7 @@ from fedgwc.reproduce.keep import LIMIT, keep, size_of, thinned, without_paths
 from fedgwc.reproduce.lines import belongs, changes, lines_of
 from fedgwc.reproduce.outcome import Outcome, read, read_all
 from fedgwc.reproduce.page import needs, page, pictures_of
-from fedgwc.reproduce.paper import ACCURACIES, METRICS, Entry, Row, all_rows, paper, printed
+from fedgwc.reproduce.paper import ACCURACIES, METRICS, OURS, Entry, Row, all_rows, paper, printed
 from fedgwc.reproduce.plan import plan, today
 from fedgwc.reproduce.provenance import provenance
 from fedgwc.reproduce.render import accuracy_table, csv_text, score_table
@@ -165,8 +165,17 @@ def test_equal_rows_share_a_run_and_others_do_not() -> None:
 def test_a_run_belongs_to_its_row_alone(name: str) -> None:
     rows = paper()[name].rows
     for row in rows:
-        own = outcome(row)
-        assert [r for r in rows if belongs(own, r, r.algorithm)] == [row]
+        own = outcome(row, algorithm=row.presets[0])
+        assert [r for r in rows if belongs(own, r, r.presets[0])] == [row]
+
+
+def test_our_own_rule_has_no_beta() -> None:
+    """Its runs stand beside the row of the recipe's own beta only, and no beta is run for it."""
+    rows = paper()["table-beta"].rows
+    cifar = [r for r in rows if r.recipe == "cifar100"]
+    assert [r.set for r in cifar if belongs(outcome(r), r, OURS)] == [("algorithm.beta=0.5",)]
+    assert [r.name for r in plan(cifar, [OURS], 1, "full")] == ["cifar100-fedgwc-seed0"]
+    assert len(plan(cifar, ["fedgwc-paper"], 1, "full")) == 5
 
 
 CLUSTERING = paper()["table-clustering"]
@@ -206,8 +215,8 @@ def test_runs_with_other_settings_are_never_mixed_and_said() -> None:
     assert [(line.algorithm, len(line.runs)) for line in lines] == [("fedgwc-paper", 1), ("fedgwc", 2), ("fedgwc", 1)]
     assert [line.method for line in lines] == [
         "fedgwc-paper beta=0.5",
-        "fedgwc beta=0.5",
-        f"fedgwc beta=0.5 (visits={now + 1}, gone=true)",
+        "fedgwc",
+        f"fedgwc (visits={now + 1}, gone=true)",
     ]
     assert [changes(line) for line in lines] == [
         [],
@@ -224,7 +233,7 @@ def test_what_older_runs_did_without_a_setting_depends_on_their_rule() -> None:
     [line] = lines_of(ONLY, [windows], needs)
     then = ["algorithm.margin=0.0 (today not set)", "algorithm.draws=99 (today not set)", "algorithm.gain=not set (today 4.0)"]
     assert sorted(changes(line)) == sorted(then)
-    assert line.method == "fedgwc beta=0.5 (margin=0.0, draws=99)"
+    assert line.method == "fedgwc (margin=0.0, draws=99)"
     [line] = lines_of(ONLY, [mse], needs)
     assert changes(line) == []
 

@@ -34,7 +34,7 @@ WRONG = [
     ({"algorithm": {"nam": "ifca"}}, "algorithm has no setting 'nam'.*did you mean name"),
     ({"algorithm": {"name": "fedavg", "k": 3}}, r"fedavg has no setting 'k', ifca, fesem has; .*algorithm\.name.*ifca\.k"),
     ({"algorithm": {"name": "fedgwc", "beta": "x"}}, "algorithm.beta must be a number, got 'x'"),
-    ({"algorithm": {"name": "fedgwc", "beta": -1.0}}, "beta and eps must be positive"),
+    ({"algorithm": {"name": "fedgwc", "beta": -1.0}}, "beta must be positive and finite, got -1.0"),
     ({"algorithm": {"name": "fedgwc", "beta": float("nan")}}, "must be a number, got nan"),
     ({"algorithm": {"name": "fedgwc", "features": "diagonal"}}, "algorithm.features must be one of 'rows', 'columns'"),
     ({"algorithm": {"name": "fedavg", "rate": 0.0}}, "rate must be in"),

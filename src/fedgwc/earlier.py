@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedgwc.algorithms.fedgwc import USED_BY
 from fedgwc.settings import flatten, set_path
 
 # A run that has the setting on the left, but not those on the right, behaved as these values say.
@@ -17,11 +18,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "algorithm.when": {"algorithm.pairs_up_to": 4096},
     "algorithm.sides": {"algorithm.echo": False, "algorithm.second_look": False, "algorithm.doubt": 0.0},
 }
-# Settings that only when=windows uses. FedGWC's other rules ignore them.
-WINDOWS_ONLY = (
-    *("sides", "echo", "agreement", "directions", "contrast", "gain", "doubt", "drift", "second_look"),
-    *("draws", "margin"),
-)
+GONE = {"draws": ("windows",), "margin": ("windows",)}  # settings that there were, and the rules that looked at them
 
 
 def completed(flat: dict[str, Any]) -> dict[str, Any]:
@@ -29,8 +26,8 @@ def completed(flat: dict[str, Any]) -> dict[str, Any]:
     for key, added in ADDED.items():
         flat = {**added, **flat} if key in flat else flat
     when = flat.get("algorithm.when", "windows")
-    idle = {"windows": (), "visits": WINDOWS_ONLY}.get(when, (*WINDOWS_ONLY, "visits"))
-    return {key: value for key, value in flat.items() if key.removeprefix("algorithm.") not in idle}
+    idle = {f"algorithm.{name}" for name, rules in {**USED_BY, **GONE}.items() if when not in rules}
+    return {key: value for key, value in flat.items() if key not in idle}
 
 
 def as_it_was(tables: dict[str, Any]) -> dict[str, Any]:

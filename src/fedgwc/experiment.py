@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedgwc.algorithms import ALGORITHMS, LOCAL
+from fedgwc.algorithms import ALGORITHMS, LOCAL, check_used
 from fedgwc.core import Algorithm
 from fedgwc.data import DATASETS, Federation
 from fedgwc.engines.pool import Member
@@ -262,6 +262,13 @@ def _renamed(tables: dict[str, Any], kind: str, known: Mapping[str, Any], names:
 
 def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[Assignment] = ()) -> Experiment:
     """An experiment from a recipe's name, a TOML file or a dict of tables."""
-    if isinstance(recipe, Mapping):
-        return experiment(assigned(dict(recipe), sets))
-    return experiment(read_recipe(recipe, sets))
+    sets = list(sets)
+    tables = assigned(dict(recipe), sets) if isinstance(recipe, Mapping) else read_recipe(recipe, sets)
+    return as_asked(experiment(tables), sets)
+
+
+def as_asked(job: Experiment, sets: Iterable[Assignment]) -> Experiment:
+    """`job`, unless one of the assignments that led to it has no effect."""
+    given = [path for path, _ in map(parse_assignment, sets) if path[0] in ("algorithm", job.algorithm_name)]
+    check_used(job.algorithm, [path[1] for path in given if len(path) > 1], job.algorithm_name)
+    return job

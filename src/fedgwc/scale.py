@@ -9,7 +9,7 @@ from typing import Any
 
 from fedgwc.data import made
 from fedgwc.data.build import Group
-from fedgwc.experiment import Experiment, assigned, experiment, read_recipe
+from fedgwc.experiment import Experiment, as_asked, assigned, experiment, read_recipe
 from fedgwc.settings import Assignment, convert, lookup
 
 # Of a smoke run. Clients have fewer images than a batch, so a step uses all of them.
@@ -34,7 +34,7 @@ def scaled_experiment(
     if scale == "smoke" and name in made.WRITERS and not data.keys() & {"root", "partition_file"}:
         folder = made.made_root(root)
         made.write(name, folder)
-    return experiment(assigned(scaled(tables, scale, folder), sets))
+    return as_asked(experiment(assigned(scaled(tables, scale, folder), sets)), sets)
 
 
 def scaled(tables: Mapping[str, Any], scale: str, made_root: Path | None = None) -> Tables:

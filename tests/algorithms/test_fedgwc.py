@@ -6,9 +6,9 @@ import functools
 import json
 import math
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -16,8 +16,8 @@ import torch
 
 from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState
+from fedgwc.algorithms.fedgwc import ALLOWED, USED_BY, FedGWC
+from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, recorded_tree
 from fedgwc.algorithms.learning import learnt
 from fedgwc.codec import pack
 from fedgwc.core import Rng, Updates
@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
     "local": {"steps": 2, "batch": 6, "lr": 0.1},
     "evaluate": {"every": 30},
 }
-NEVER = 1e-12  # a beta at which all affinities are equal, so that no attempt ever splits
+NEVER = 1e-12  # a beta at which all affinities are equal, so that rules that look at them never split
 LEVELS = np.repeat([1.0, 2.0, 8.0], [12, 10, 8])  # losses of 30 clients in three groups
 GROUP = np.repeat([0, 1, 2], [12, 10, 8])
 BELOW_1, ABOVE_1 = float(np.nextafter(1, 0)), float(np.nextafter(1, 2))
@@ -114,14 +114,14 @@ def test_clusters_sample_independently():
 def test_rare_first_sampling_evens_out_participation():
     spread = {}
     for how in ("uniform", "rare-first"):
-        counts = play(FedGWC(sampling=how, beta=NEVER), Told(np.ones(50)), 300)[-1].sampled
+        counts = play(FedGWC(sampling=how, gain=math.inf), Told(np.ones(50)), 300)[-1].sampled
         assert counts.sum() == 300 * 5
         spread[how] = counts.std()
     assert spread["rare-first"] < 1 < 3 < spread["uniform"]
 
 
 def test_only_those_who_answered_are_counted():
-    states = play(FedGWC(rate=1.0, beta=NEVER), Told(deaf=(4, 7)), 3)
+    states = play(FedGWC(rate=1.0), Told(deaf=(4, 7)), 3)
     assert states[-1].sampled.tolist() == [0 if k in (4, 7) else 3 for k in range(30)]
     assert states[-1].clusters[0].visits[4].sum() == 0
 
@@ -319,7 +319,7 @@ def test_two_answers_train_the_model_and_leave_p_alone():
 
 def test_gamma_is_the_mean_reward_and_its_square_the_mean_square():
     """With everybody there, losses 1, 2, 3 without noise give the rewards 0.6065, 1, 0.6065 in every round."""
-    state = play(FedGWC(rate=1.0, beta=NEVER), Told([1.0, 2.0, 3.0], noise=0.0), 7)[-1]
+    state = play(FedGWC(rate=1.0), Told([1.0, 2.0, 3.0], noise=0.0), 7)[-1]
     r = np.array([math.exp(-0.5), 1.0, math.exp(-0.5)])
     np.testing.assert_allclose(state.clusters[0].gamma, r, rtol=1e-12)
     np.testing.assert_allclose(state.clusters[0].gamma2, r**2, rtol=1e-12)
@@ -327,7 +327,7 @@ def test_gamma_is_the_mean_reward_and_its_square_the_mean_square():
 
 
 def test_loss_sampling_depends_on_seed_and_round_only():
-    algorithm = FedGWC(loss_samples=50, beta=NEVER)
+    algorithm = FedGWC(loss_samples=50)
     one, two = (play(algorithm, Told(), 5)[-1].clusters[0].P for _ in range(2))
     np.testing.assert_array_equal(one, two)
     assert (one != play(replace(algorithm, loss_samples=0), Told(), 5)[-1].clusters[0].P).any()
@@ -349,6 +349,75 @@ def test_loss_sampling_depends_on_seed_and_round_only():
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(InputError, match=next(iter(settings))):
         FedGWC(**settings)
+
+
+RULES = {
+    "windows": FedGWC(rate=1.0, min_size=2),
+    "windows, no sides": FedGWC(rate=1.0, min_size=2, sides=False, contrast=-1.0, agreement=-1.0, gain=-1e9),
+    "visits": FedGWC(rate=0.3, when="visits", visits=1, min_size=2),
+    "mse": replace(ALGORITHMS["fedgwc-paper"], rate=0.3, eps=1e-2),
+    "mse, cohort": replace(ALGORITHMS["fedgwc-release"], rate=0.3, eps=0.9),
+}
+
+
+def another(algorithm, name):
+    """An allowed value of a setting that is not its own."""
+    value, hint = getattr(algorithm, name), get_type_hints(FedGWC)[name]
+    if get_origin(hint) is Literal:
+        return next(v for v in get_args(hint) if v != value)
+    return not value if isinstance(value, bool) else 0.37 * value if isinstance(value, float) else value + 1
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_idle_settings_have_no_effect(rule):
+    algorithm = RULES[rule]
+    others = {name: another(algorithm, name) for name in sorted(algorithm.idle)}
+    own, other = (play(a, Told(), 45)[-1] for a in (algorithm, replace(algorithm, **others)))
+    assert len(own.clusters) > 1
+    assert len(others) > 2
+    assert recorded_tree(own) == recorded_tree(other)
+    assert all(torch.equal(c.server.theta, d.server.theta) for c, d in zip(own.clusters, other.clusters, strict=True))
+
+
+def test_every_setting_of_the_table_is_one():
+    assert set(USED_BY) | set(ALLOWED) <= {f.name for f in fields(FedGWC)}
+    assert set().union(*USED_BY.values()) <= set(get_args(get_type_hints(FedGWC)["when"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "users"),
+    [
+        ("fedgwc", "beta", "; fedgwc-paper, fedgwc-release would: choose one by algorithm.name"),
+        ("fedgwc", "alpha", "; fedgwc-paper would: choose one by algorithm.name"),
+        ("fedgwc-paper", "gain", "; fedgwc would: choose one by algorithm.name"),
+        ("fedgwc-release", "visits", "; fedgwc would: choose one by algorithm.name"),
+    ],
+)
+def test_who_sets_what_has_no_effect_is_told(name, key, users):
+    value = another(ALGORITHMS[name], key)
+    for setting in (f"algorithm.{key}={value}", f"{name}.{key}={value}"):
+        with pytest.raises(InputError, match=f"^{name} makes no use of {key} beside its other settings{users}$"):
+            load("digits", [f"algorithm.name={name}", setting])
+    recorded = load("digits", [f"algorithm.name={name}"]).to_json()
+    assert experiment(recorded).algorithm == ALGORITHMS[name]  # a run's own record lists them all
+
+
+def test_the_page_has_a_dash_where_a_setting_has_no_effect():
+    """Of the default, these two decide what is recorded as the mse, and nothing else."""
+    page = (
+        (Path(__file__).parents[2] / "docs" / "algorithms" / "fedgwc.md").read_text().split("## Settings")[1].split("## Where")[0]
+    )
+    rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in page.splitlines() if line.startswith("| `")]
+    assert {row[0].strip("`") for row in rows} == {f.name for f in fields(FedGWC)}
+    for column, name in enumerate(("fedgwc", "fedgwc-paper", "fedgwc-release"), 1):
+        dashes = {row[0].strip("`") for row in rows if row[column] == "–"}
+        assert dashes - ALGORITHMS[name].idle <= {"mse_over", "mse_average"}
+        assert ALGORITHMS[name].idle <= dashes
+
+
+def test_one_setting_may_bring_another_into_use():
+    rule = ["algorithm.when=visits", "algorithm.beta=2.0", "algorithm.step=constant", "algorithm.alpha=0.2"]
+    assert load("digits", ["algorithm.name=fedgwc", *rule]).algorithm.idle.isdisjoint({"beta", "alpha", "visits"})
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from fedgwc.aggregate import Aggregator
@@ -12,6 +13,7 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fesem import FeSEM
 from fedgwc.algorithms.ifca import IFCA
 from fedgwc.core import Algorithm
+from fedgwc.errors import InputError
 
 ALGORITHMS: dict[str, Algorithm[Any]] = {
     "alone": Alone(),
@@ -77,3 +79,18 @@ ABOUT: dict[str, str] = {
     "fedgwc-paper": "FedGWC as the paper's text has it.",
     "fedgwc-release": "FedGWC as its authors' released code has it.",
 }
+
+
+def idle(algorithm: Algorithm[Any]) -> frozenset[str]:
+    """The settings that have no effect beside the others."""
+    names: frozenset[str] = getattr(algorithm, "idle", frozenset())
+    return names
+
+
+def check_used(algorithm: Algorithm[Any], settings: Iterable[str], name: str) -> None:
+    """Who sets something wants an effect; a preset may well list what it does not use."""
+    for key in settings:
+        if key in idle(algorithm):
+            users = [other for other, a in ALGORITHMS.items() if hasattr(a, key) and key not in idle(a)]
+            remedy = f"; {', '.join(users)} would: choose one by algorithm.name" if users else ""
+            raise InputError(f"{name} makes no use of {key} beside its other settings{remedy}")

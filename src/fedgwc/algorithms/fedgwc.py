@@ -10,6 +10,7 @@ setting here; docs/algorithms/fedgwc.md says what each one does and why the defa
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -45,6 +46,32 @@ MOST_VISITS = np.iinfo(np.int16).max  # the largest count of visits that a windo
 MEETING = 10  # where a tenth of the clients train, a client meets a given other one about once in this many of its rounds
 # Half of the clients train this often before a window ends: in a small cluster all pairs meet before the model has adapted.
 SETTLED = 10
+
+
+# Settings that only some of the rules for dividing (`when`) look at; all look at the others.
+USED_BY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("sides", "echo", "agreement", "directions", "contrast", "gain", "doubt", "drift"), ("windows",)),
+    "second_look": ("windows",),
+    "visits": ("windows", "visits"),
+    **dict.fromkeys(("beta", "features", "scaled", "score", "assign", "groups_by_cohort", "strict"), ("visits", "mse")),
+    **dict.fromkeys(("eps", "patience", "failure_resets_mse"), ("mse",)),
+}
+POSITIVE = "positive and finite", lambda x: 0 < x < math.inf
+ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "beta": POSITIVE,
+    "eps": POSITIVE,
+    "alpha": ("in (0, 1]", lambda x: 0 < x <= 1),
+    "contrast": ("at least -1", lambda x: x >= -1),
+    "drift": ("positive", lambda x: x > 0),
+    "agreement": ("at most 1", lambda x: x <= 1),
+    "gain": ("a number", lambda x: not math.isnan(x)),
+    "doubt": ("finite and at least 0", lambda x: 0 <= x < math.inf),
+    "directions": ("at least 1", lambda x: x >= 1),
+    "n_max": ("at least 2", lambda x: x >= 2),
+    "min_size": ("at least 1", lambda x: x >= 1),
+    "visits": (f"in 1..{MOST_VISITS - 1}", lambda x: 1 <= x < MOST_VISITS),
+    "loss_samples": ("at least 0", lambda x: x >= 0),
+}
 
 
 @dataclass(frozen=True)
@@ -96,25 +123,24 @@ class FedGWC:
 
     def __post_init__(self) -> None:
         check_rate(self.rate)
-        if not (0 < self.beta < math.inf and 0 < self.eps < math.inf and 0 < self.alpha <= 1):
-            got = f"{self.beta}, {self.eps} and {self.alpha}"
-            raise InputError(f"beta and eps must be positive and finite and alpha in (0, 1], got {got}")
+        for name, (allowed, is_allowed) in ALLOWED.items():
+            if not is_allowed(getattr(self, name)):
+                raise InputError(f"{name} must be {allowed}, got {getattr(self, name)}")
         if self.when == "windows" and (self.step != "1/n" or self.start != "zero" or self.after_split != "reset"):
             raise InputError(
                 f"when=windows compares plain means over windows: it needs step 1/n, start zero and after_split reset, "
                 f"got {self.step}, {self.start} and {self.after_split}"
             )
-        numbers = self.contrast >= -1 and self.drift > 0 and self.agreement <= 1 and not math.isnan(self.gain)
-        if not numbers or not 0 <= self.doubt < math.inf or self.directions < 1:
-            raise InputError(
-                f"contrast must be >= -1, drift > 0, agreement <= 1, directions >= 1, doubt finite and >= 0, gain a number; "
-                f"got {self.contrast}, {self.drift}, {self.agreement}, {self.directions}, {self.doubt} and {self.gain}"
-            )
-        if self.n_max < 2 or self.min_size < 1 or not 1 <= self.visits < MOST_VISITS or self.loss_samples < 0:
-            raise InputError(
-                f"n_max must be >= 2, min_size >= 1, visits in 1..{MOST_VISITS - 1} and loss_samples >= 0, "
-                f"got {self.n_max}, {self.min_size}, {self.visits} and {self.loss_samples}"
-            )
+
+    @property
+    def idle(self) -> frozenset[str]:
+        """Settings without any effect beside the others."""
+        unused = {name for name, rules in USED_BY.items() if self.when not in rules}
+        if self.step != "constant":
+            unused.add("alpha")
+        if not self.sides:
+            unused |= {"echo", "second_look"}
+        return frozenset(unused)
 
     def init(self, model: Tensor, n_clients: int) -> FedGWCState:
         self.notes(n_clients)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms import ALGORITHMS, check_used
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.commands.tables import Table, show
@@ -63,12 +63,13 @@ def algorithm_of(sets: list[str], chosen: dict[str, Any], base: FedGWC | None = 
     settings = table.pop("algorithm", {})
     if table or not isinstance(settings, dict):
         got = ", ".join(table) or f"algorithm={settings}"
-        raise InputError(f"a replay has algorithm settings only (algorithm.beta=0.5), got {got}")
+        raise InputError(f"a replay has algorithm settings only (algorithm.gain=4), got {got}")
     name = settings.pop("name", None)
     start = base if name is None and base is not None else lookup(ALGORITHMS, name or "fedgwc", "algorithm")
     algorithm = override(start, settings, "algorithm")
     if not isinstance(algorithm, FedGWC):
         raise InputError(f"{name} does not cluster by losses; replay fedgwc, fedgwc-paper or fedgwc-release")
+    check_used(algorithm, settings, name or "fedgwc")
     return algorithm
 
 

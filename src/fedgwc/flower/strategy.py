@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms import ALGORITHMS, check_used
 from fedgwc.core import Algorithm, Clustering
 from fedgwc.engines.flower import FlowerEngine
 from fedgwc.errors import InputError
@@ -59,6 +59,7 @@ class FedGWCStrategy(Strategy):
         **settings: Any,
     ) -> None:
         self.algorithm = override(algorithm or ALGORITHMS["fedgwc"], settings, type(self).__name__)
+        check_used(self.algorithm, settings, type(self).__name__)
         if getattr(self.algorithm, "n_models", None) is not None:
             raise InputError("this algorithm starts from several initial models, but start() is given one; use server_app")
         self.options, self.out, self.seed = options or Options(deadline=PATIENCE), out, seed

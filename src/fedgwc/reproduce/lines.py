@@ -10,9 +10,9 @@ from typing import Any
 from fedgwc.earlier import completed
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, OURS, POINTS, Entry, Row, varied
-from fedgwc.reproduce.plan import short, today
+from fedgwc.reproduce.plan import is_idle, short, today
 from fedgwc.reproduce.verdict import SEEDS, Effort, Verdict, picture_verdict, verdict
-from fedgwc.settings import flatten
+from fedgwc.settings import flatten, parse_assignment
 
 SETTINGS = ("data", "model", "local", "algorithm")  # what decides a result, besides seed and rounds
 
@@ -27,7 +27,7 @@ class Line:
     @property
     def method(self) -> str:
         """The preset and what the row sets; what the preset meant when it was run, if that was something else."""
-        name = " ".join([self.algorithm, *map(short, self.row.set)])
+        name = " ".join([self.algorithm, *(short(s) for s in self.row.set if not is_idle(s, self.algorithm))])
         moved = [c.split(" (today ")[0] for c in changes(self) if c.startswith("algorithm.")]
         said = ", ".join(c.removeprefix("algorithm.").replace('"', "") for c in moved if not c.endswith("=not set"))
         return f"{name} ({said})" if said and not self.effort.made else name
@@ -83,6 +83,10 @@ def belongs(outcome: Outcome, row: Row, preset: str) -> bool:
     if (outcome.recipe, outcome.algorithm) != (row.recipe, preset):
         return False
     now = today(row.recipe, preset, row.set)
+    for setting in row.set:
+        path, value = parse_assignment(setting)
+        if is_idle(setting, preset) and _at(now, ".".join(path)) != value:
+            return False  # the row is about something that this preset has not
     return all(_at(outcome.experiment, key) == _at(now, key) for key in varied())
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from fedgwc.algorithms import ALGORITHMS, idle
 from fedgwc.experiment import Experiment
 from fedgwc.reproduce.paper import Row
 from fedgwc.scale import scaled_experiment
@@ -56,7 +57,13 @@ def today(recipe: str, algorithm: str, sets: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _chosen(algorithm: str, sets: Iterable[str]) -> list[str]:
-    return [f"algorithm.name={algorithm}", *sets]
+    return [f"algorithm.name={algorithm}", *(s for s in sets if not is_idle(s, algorithm))]
+
+
+def is_idle(setting: str, algorithm: str) -> bool:
+    """Whether the preset would take no notice of it: the default has no beta to vary."""
+    table, _, name = setting.partition("=")[0].partition(".")
+    return table == "algorithm" and name in idle(ALGORITHMS[algorithm])
 
 
 def short(setting: str) -> str:
