@@ -17,7 +17,24 @@ from fedgwc.errors import InputError
 from fedgwc.experiment import Evaluate, experiment, load, read_recipe, recipes
 from fedgwc.local import LocalTraining
 from fedgwc.models import MODELS
-from fedgwc.settings import convert, defaults, parse_assignment, set_path
+from fedgwc.settings import convert, defaults, parse_assignment, parse_axis, set_path
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("0.1,0.5", [0.1, 0.5]),
+        ("2,3,2", [2, 3]),
+        ("rows,columns", ["rows", "columns"]),
+        ("[8],[16,8]", [[8], [16, 8]]),
+        ("1,1.0,true", [1, 1.0, True]),
+        ('"a,b",c', ['"a', 'b"', "c"]),
+    ],
+)
+def test_values_of_a_sweep(text: str, values: list[Any]) -> None:
+    key, found = parse_axis(f"a.b={text}")
+    assert (key, list(map(repr, found))) == ("a.b", list(map(repr, values)))
+
 
 BASE: dict[str, Any] = {"data": {"name": "digits"}, "model": {"name": "mlp"}}
 

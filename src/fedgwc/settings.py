@@ -130,11 +130,15 @@ def parse_value(text: str) -> Any:
 
 
 def parse_axis(sweep: str) -> tuple[str, list[Any]]:
-    """`key=v,v,...` as (key, [v, v, ...])."""
+    """`key=v,v,...` as (key, [v, v, ...]), each value once; `[8],[16,8]` are two lists."""
     key, equals, values = sweep.partition("=")
     if not equals or not values or not key:
         raise InputError(f"a sweep is written key=value,value,..., for example local.lr=0.05,0.1; got {sweep!r}")
-    return key, [parse_value(v) for v in dict.fromkeys(values.split(","))]  # each once
+    try:
+        found = tomllib.loads(f"v = [{values}]")["v"]
+    except tomllib.TOMLDecodeError:
+        found = [parse_value(v) for v in values.split(",")]
+    return key, list({repr(v): v for v in found}.values())
 
 
 def set_path(table: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
