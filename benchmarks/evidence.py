@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
@@ -29,7 +29,7 @@ from fedgwc.algorithms.second_look import LATE
 from fedgwc.algorithms.verdicts import NO_ONE_WAITS, Attempt
 from fedgwc.codec import write_atomically
 from fedgwc.commands.tables import Table, markdown
-from fedgwc.core import Ids
+from fedgwc.core import Floats, Ids
 from fedgwc.engines.settings import cores
 from fedgwc.metrics import (
     adjusted_rand_index,
@@ -37,7 +37,7 @@ from fedgwc.metrics import (
     wasserstein_adjusted_davies_bouldin,
     wasserstein_adjusted_silhouette,
 )
-from fedgwc.replay import Trace, read_trace, replay
+from fedgwc.replay import read_trace, replay
 
 ROOT = Path(__file__).parents[1]
 KEPT, PAGE = ROOT / "results/evidence.json", ROOT / "docs/algorithms/fedgwc-evidence.md"
@@ -161,28 +161,36 @@ def judge(candidate: str, federation: str, path: Path) -> Outcome:
     trace = read_trace(path)
     algorithm = ALGORITHMS[settings["preset"]] if "preset" in settings else Told(**settings, truth=trace.truth)
     assert isinstance(algorithm, FedGWC)
+    with with_constants(constants):
+        state = replay(trace, algorithm)
+    first = min((s.ended for s in state.splits), default=None)
+    about = candidate, federation, path.stem, len(trace.ids), first
+    return outcome(about, algorithm.clustering(state).labels, trace.counts, trace.truth)
+
+
+def outcome(about: tuple[Any, ...], labels: Ids, counts: Floats | None, truth: Ids | None) -> Outcome:
+    """`about`: candidate, federation, recording, rounds, and the round of the first split."""
+    was = wadb = None
+    if labels.any() and counts is not None:
+        was, wadb = (score(counts, labels) for score in (wasserstein_adjusted_silhouette, wasserstein_adjusted_davies_bouldin))
+    letters = "".join(chr(ord("0") + y) for y in labels)
+    return Outcome(*about, letters, was, wadb, **({} if truth is None else _against(truth, labels)))
+
+
+@contextmanager
+def with_constants(constants: Mapping[str, float]) -> Iterator[None]:
+    """Until then constants of the package, by module and name, have other values."""
     with ExitStack() as until_then:
         for name, value in constants.items():
             until_then.enter_context(patch(f"fedgwc.{name}", value))
-        state = replay(trace, algorithm)
-    labels = algorithm.clustering(state).labels
-    first = min((s.ended for s in state.splits), default=None)
-    was = wadb = None
-    if labels.any() and trace.counts is not None:
-        was, wadb = (
-            score(trace.counts, labels) for score in (wasserstein_adjusted_silhouette, wasserstein_adjusted_davies_bouldin)
-        )
-    letters = "".join(chr(ord("0") + y) for y in labels)
-    return Outcome(candidate, federation, path.stem, len(trace.ids), first, letters, was, wadb, **_against_truth(trace, labels))
+        yield
 
 
-def _against_truth(trace: Trace, labels: Ids) -> dict[str, Any]:
-    if trace.truth is None:
-        return {}
-    sizes = np.bincount(trace.truth)
-    small = trace.truth == sizes.argmin()
+def _against(truth: Ids, labels: Ids) -> dict[str, Any]:
+    sizes = np.bincount(truth)
+    small = truth == sizes.argmin()
     exact = bool((small == (labels == labels[small][0])).all())
-    ari, rand = adjusted_rand_index(trace.truth, labels), rand_index(trace.truth, labels)
+    ari, rand = adjusted_rand_index(truth, labels), rand_index(truth, labels)
     return {"ari": ari, "rand": rand, "smallest": int(sizes.min()), "exact": exact}
 
 
@@ -218,10 +226,10 @@ def _part(o: Outcome) -> str:
     return ", chosen on" if o.trace in CHOSEN_ON[o.federation] else ", held out"
 
 
-def candidates_table(outcomes: list[Outcome]) -> Table:
+def candidates_table(outcomes: list[Outcome], candidates: Iterable[str]) -> Table:
     federations = _federations(outcomes)
     rows = []
-    for candidate in CANDIDATES:
+    for candidate in candidates:
         cells = [_cell([o for o in outcomes if (o.candidate, o.federation) == (candidate, f)]) for f in federations]
         if any(c != "–" for c in cells):
             rows.append([candidate, *cells])
@@ -263,7 +271,7 @@ def _agreement(mine: list[Outcome]) -> str:
 
 def written(page: str, outcomes: list[Outcome]) -> str:
     """`page` with its tables made anew."""
-    return with_table(with_table(page, "evidence", default_table(outcomes)), "candidates", candidates_table(outcomes))
+    return with_table(with_table(page, "evidence", default_table(outcomes)), "candidates", candidates_table(outcomes, CANDIDATES))
 
 
 def with_table(page: str, name: str, table: Table) -> str:
@@ -273,21 +281,21 @@ def with_table(page: str, name: str, table: Table) -> str:
     return before + begin + markdown(table) + end + rest.split(end)[1]
 
 
-def kept() -> list[Outcome]:
-    if not KEPT.exists():
+def kept(path: Path) -> list[Outcome]:
+    if not path.exists():
         return []
-    table = json.loads(KEPT.read_text())
+    table = json.loads(path.read_text())
     return [Outcome(**dict(zip(table["columns"], row, strict=True))) for row in table["rows"]]
 
 
-def keep(outcomes: Iterable[Outcome]) -> None:
+def keep(path: Path, outcomes: Iterable[Outcome], candidates: Iterable[str]) -> None:
     """A line each, in the order of the table, with as many digits as anybody reads."""
-    rank = {candidate: i for i, candidate in enumerate(CANDIDATES)}
+    rank = {candidate: i for i, candidate in enumerate(candidates)}
     columns = [f.name for f in fields(Outcome)]
     some = sorted(outcomes, key=lambda o: (rank[o.candidate], o.federation, o.trace))
     rows = ([round(x, 4) if isinstance(x, float) else x for x in astuple(o)] for o in some)
     lines = ",\n".join(json.dumps(row) for row in rows)
-    write_atomically(KEPT, f'{{"columns": {json.dumps(columns)}, "rows": [\n{lines}\n]}}\n'.encode())
+    write_atomically(path, f'{{"columns": {json.dumps(columns)}, "rows": [\n{lines}\n]}}\n'.encode())
 
 
 def recordings(place: Path) -> list[tuple[str, Path]]:
@@ -296,7 +304,7 @@ def recordings(place: Path) -> list[tuple[str, Path]]:
 
 
 def main(places: list[Path]) -> None:
-    outcomes = kept()
+    outcomes = kept(KEPT)
     done = {(o.candidate, o.federation, o.trace) for o in outcomes}
     found = [r for place in places for r in recordings(place)]
     todo = [(c, f, p) for c in CANDIDATES for f, p in found if (c, f, p.stem) not in done]
@@ -304,7 +312,7 @@ def main(places: list[Path]) -> None:
         for i, o in enumerate(pool.map(judge, *zip(*todo, strict=True)) if todo else (), 1):
             outcomes.append(o)
             print(f"{i}/{len(todo)} {o.candidate}, {o.federation}/{o.trace}: {o.clusters} clusters, ari {o.ari}", flush=True)
-            keep(outcomes)
+            keep(KEPT, outcomes, CANDIDATES)
     PAGE.write_text(written(PAGE.read_text(), outcomes))
 
 

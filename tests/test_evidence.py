@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
-from benchmarks import evidence
-from benchmarks.evidence import CANDIDATES, DEFAULT, PAGE, Told, judge, kept, recordings, written
+from benchmarks import evidence, trials
+from benchmarks.evidence import CANDIDATES, DEFAULT, PAGE, Told, judge, kept, recordings
 
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Rng
@@ -16,18 +17,39 @@ from fedgwc.metrics import adjusted_rand_index
 from fedgwc.replay import Recorded, Trace, replay
 
 
-def test_the_page_shows_what_was_kept():
-    assert written(PAGE.read_text(), kept()) == PAGE.read_text()
+@pytest.mark.parametrize("table", [evidence, trials], ids=lambda m: m.__name__)
+def test_the_page_shows_what_was_kept(table):
+    assert table.written(PAGE.read_text(), kept(table.KEPT)) == PAGE.read_text()
 
 
-def test_candidates_are_settings_and_the_default_is_the_preset():
-    for settings in CANDIDATES.values():
+@pytest.mark.parametrize("table", [evidence, trials], ids=lambda m: m.__name__)
+def test_candidates_are_settings_and_the_default_is_the_preset(table):
+    for settings in table.CANDIDATES.values():
         for place in settings.get("constants", {}):  # beside settings, what is none
             module, constant = place.rsplit(".", 1)
             assert hasattr(import_module(f"fedgwc.{module}"), constant)
         if "preset" not in settings:
             FedGWC(**{name: value for name, value in settings.items() if name != "constants"})
-    assert CANDIDATES[DEFAULT] == {}
+    assert table.CANDIDATES[DEFAULT] == {}
+
+
+def test_constants_of_trials_are_halved_and_doubled():
+    """Rounded up where they are whole."""
+    for name, settings in trials.CANDIDATES.items():
+        for place, value in settings.get("constants", {}).items():
+            module, constant = place.rsplit(".", 1)
+            now = getattr(import_module(f"fedgwc.{module}"), constant)
+            assert value in (now / 2, 2 * now, math.ceil(now / 2)), name
+
+
+def test_a_trial_is_judged_with_other_constants(monkeypatch):
+    """A division is undone at any rate if sides must differ by more deviations than sides can."""
+    monkeypatch.setattr(trials, "ROUNDS", 400)
+    never = {"algorithms.second_look.FAINT": 1e6, "algorithms.second_look.CLEAR": 1e6}
+    monkeypatch.setitem(trials.CANDIDATES, "never", {"constants": never})
+    own, other = (trials.judge(candidate, "15 of 100 shifted", 0) for candidate in (DEFAULT, "never"))
+    assert (own.first, own.clusters, own.ari, own.exact) == (191, 2, 1.0, True)
+    assert (other.first, other.clusters, other.ari) == (None, 1, 0.0)
 
 
 def record(place, known=True):
