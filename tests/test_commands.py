@@ -276,11 +276,12 @@ def test_score_of_one_cluster_says_why_there_is_no_number(fedgwc: Command, table
         (None, ["client,cluster", "p,0,1", "q,0"], "lines of the same length"),
         (None, ["client,cluster,group,more", "p,0,0,0"], "must have the columns"),
         (None, [], "must have a header line"),
-        (["client,a", "p,x", "q,1", "r,1", "s,1"], None, "class counts must be numbers"),
-        (["client,a", "p,-1", "q,1", "r,1", "s,1"], None, "finite and >= 0"),
-        (["client", "p", "q", "r", "s"], None, "at least one class column"),
+        (["client,a,b", "p,x,1", "q,1,1", "r,1,1", "s,1,1"], None, "class counts must be numbers"),
+        (["client,a,b", "p,-1,1", "q,1,1", "r,1,1", "s,1,1"], None, "finite and >= 0"),
+        (["client", "p", "q", "r", "s"], None, "at least two class columns"),
+        (["client,a", "p,1", "q,1", "r,1", "s,1"], None, "all samples of a client: class counts are unknown"),
     ],
-    ids=["other clients", "twice", "ragged", "columns", "empty", "words", "negative", "no class"],
+    ids=["other clients", "twice", "ragged", "columns", "empty", "words", "negative", "no class", "one class"],
 )
 def test_score_mistakes(fedgwc: Command, tables, tmp_path: Path, counts, labels, message: str) -> None:
     first = tables[0] if counts is None else write(tmp_path / "c.csv", *counts)

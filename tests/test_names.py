@@ -108,7 +108,8 @@ def test_score_and_assign_read_a_run_with_names(finished: Path, hospitals: Path,
 def test_a_run_that_an_earlier_version_began_ends_with_names(hospitals: Path, finished: Path, tmp_path: Path) -> None:
     job = experiment(of(hospitals))
     run(experiment(of(hospitals, rounds=3)), tmp_path / "r")
-    RunFolder(tmp_path / "r").save_clients(job.federation().class_counts(), None)
+    counts = job.federation().class_counts()
+    RunFolder(tmp_path / "r").save_clients(counts, counts.sum(1), None)
     shutil.rmtree(tmp_path / "r" / "models")
     run(job, tmp_path / "r", resume=True)
     for name in ("labels.csv", "clients.npz"):

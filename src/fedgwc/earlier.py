@@ -1,10 +1,11 @@
-"""Runs of earlier versions: the values of settings that were added later and describe what those runs did."""
+"""Runs of earlier versions: the values of settings that were added later and describe what those runs did; what files mean."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fedgwc.algorithms.fedgwc import USED_BY
+from fedgwc.core import Floats
 from fedgwc.settings import flatten, set_path
 
 # A run that has the setting on the left, but not those on the right, behaved as these values say.
@@ -37,6 +38,11 @@ def as_it_was(tables: dict[str, Any]) -> dict[str, Any]:
         if key not in flat:
             tables = set_path(tables, tuple(key.split(".")), value)
     return tables
+
+
+def histogram(counts: Floats) -> Floats | None:
+    """Class counts [N, C], or None: over Flower those that nodes did not tell were one column, all of a client's samples."""
+    return None if counts.shape[1] < 2 else counts
 
 
 def is_by_earlier_rule(verdicts: list[dict[str, Any]]) -> bool:

@@ -7,6 +7,9 @@ trace/          who was sampled, in which cluster, which losses; one npz per che
 splits/         the tree of clusters, and P at every split and at the end
 state/          the last two checkpoints
 models/         one safetensors file per cluster
+clients.npz     clients' numbers of samples and, where they are known, samples per class, true groups and names
+labels.csv      each client's cluster at the end
+counts.csv      each client's samples per class, where they are known: over Flower only if every node shares them
 per_client.npz  how the final models serve each client
 """
 
@@ -172,10 +175,13 @@ class RunFolder:
         """ids [T, n] padded with -1, L [T, n, S] padded with NaN, cluster [T, n], round [T]: all that was seen so far."""
         return join_traces([_trace_chunk(path) for path, *_ in sorted(_numbered(self.path / "trace"))])
 
-    def save_clients(self, counts: NDArray[Any], groups: NDArray[Any] | None, names: Sequence[str] = ()) -> None:
-        """What is known of the clients from the start: class counts, sizes and, where there are any, true groups and names."""
-        known = ({} if groups is None else {"truth": groups}) | ({"names": np.array(names)} if names else {})
-        write_atomically(self.path / "clients.npz", _npz({"counts": counts, "sizes": counts.sum(1).astype(np.int64), **known}))
+    def save_clients(
+        self, counts: NDArray[Any] | None, sizes: NDArray[Any], groups: NDArray[Any] | None, names: Sequence[str] = ()
+    ) -> None:
+        """What is known of the clients from the start: their sizes and, where they are known, class counts, groups and names."""
+        known = {"counts": counts, "truth": groups, "names": np.array(names) if names else None}
+        arrays = {name: array for name, array in known.items() if array is not None}
+        write_atomically(self.path / "clients.npz", _npz({"sizes": sizes.astype(np.int64), **arrays}))
 
     def trace_with_clients(self) -> dict[str, NDArray[Any]]:
         """The trace together with what is known of the clients: all that `fedgwc replay` needs."""
@@ -248,13 +254,19 @@ class RunFolder:
         write_atomically(self.path / "splits" / "tree.json", json.dumps(tree, indent=2).encode())
 
     def save_clusters(
-        self, labels: NDArray[Any], groups: NDArray[Any] | None, counts: NDArray[Any], names: Sequence[str] = ()
+        self, labels: NDArray[Any], groups: NDArray[Any] | None, counts: NDArray[Any] | None, names: Sequence[str] = ()
     ) -> None:
-        """labels.csv and counts.csv, as `fedgwc score` reads them. Where clients have names, labels.csv tells them last."""
+        """labels.csv and counts.csv, as `fedgwc score` reads them. Where clients have names, labels.csv tells them last.
+
+        Where class counts are unknown there is no counts.csv, nor one of a time when they were known.
+        """
         columns = {"client": range(len(labels)), "cluster": labels, "group": [""] * len(labels) if groups is None else groups}
         if names:
             columns["name"] = [csv_cell(name) for name in names]
         write_atomically(self.path / "labels.csv", _csv(columns, zip(*columns.values(), strict=True)))
+        if counts is None:
+            (self.path / "counts.csv").unlink(missing_ok=True)
+            return
         head = ["client", *(f"class_{c}" for c in range(counts.shape[1]))]
         write_atomically(self.path / "counts.csv", _csv(head, ([k, *row] for k, row in enumerate(counts.astype(int)))))
 

@@ -21,6 +21,7 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.core import Floats, Ids, Rng, Scores, Split, Updates
 from fedgwc.data.npz import read_npz
+from fedgwc.earlier import histogram
 from fedgwc.errors import InputError
 from fedgwc.record import RunFolder
 
@@ -42,7 +43,7 @@ class Trace:
     losses: NDArray[np.floating]  # [T, n, S], NaN where fewer steps were made
     n_clients: int
     truth: Ids | None = None  # [N] the group each client was built in
-    counts: Floats | None = None  # [N, C] class counts or frequencies
+    counts: Floats | None = None  # [N, C] class counts or frequencies; None: unknown
     sizes: Ids | None = None  # [N] training samples
     rewards: Floats | None = None  # [T, n] of rounds in which losses were private, else NaN
     readings: Floats | None = None  # [T, n, 4] likewise, of each row's cohort
@@ -77,7 +78,7 @@ def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
     truth, sizes, counts = given.get("truth"), given.get("sizes"), given.get("counts", given.get("freq"))
     if truth is not None and len(np.unique(truth)) < 2:
         truth = None  # constant: unknown
-    counts = None if counts is None else counts.astype(np.float64)
+    counts = None if counts is None else histogram(counts.astype(np.float64))
     rewards = arrays.get("rewards")
     if rewards is not None and (rewards.shape != ids.shape or rewards.dtype.kind != "f"):
         raise InputError(f"{where}: rewards must be [T, n] floating point, got {rewards.shape} of {rewards.dtype}")

@@ -212,7 +212,7 @@ class _Run:
             progress.message(note)
         try:
             # Not only of a new run: it may have been killed before it came to this.
-            self.folder.save_clients(self.counts, self.federation.groups, self.client_names)
+            self.folder.save_clients(self.counts, self.counts.sum(1), self.federation.groups, self.client_names)
             return self._rounds(interrupted)
         except OSError as error:
             if error.errno not in NO_ROOM:

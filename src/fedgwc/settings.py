@@ -49,6 +49,11 @@ _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 def call(function: Callable[..., T], settings: Any, where: str, **given: Any) -> T:
     """`function(**given, **settings)` with every setting known and converted; `given` is not for users to set."""
+    return function(**given, **arguments(function, settings, where, *given))
+
+
+def arguments(function: Callable[..., Any], settings: Any, where: str, *given: str) -> dict[str, Any]:
+    """The settings as `call` passes them on; `given` are the names of what it is given besides."""
     if not isinstance(settings, Mapping):
         raise InputError(f"{where} must be a table of settings, got {settings!r}")
     target = function.__init__ if inspect.isclass(function) else function
@@ -58,7 +63,7 @@ def call(function: Callable[..., T], settings: Any, where: str, **given: Any) ->
     missing = [k for k, p in parameters.items() if p.default is inspect.Parameter.empty and k not in settings]
     if missing:
         raise InputError(f"{where} needs {', '.join(missing)}")
-    return function(**given, **{k: convert(v, hints[k], f"{where}.{k}") for k, v in settings.items()})
+    return {k: convert(v, hints[k], f"{where}.{k}") for k, v in settings.items()}
 
 
 def defaults(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:

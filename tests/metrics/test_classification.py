@@ -62,6 +62,14 @@ def test_a_client_without_test_samples_is_left_out() -> None:
     assert np.isnan(list(summary(nobody, [[1, 1]]).values())).all()
 
 
+def test_what_is_unknown_is_left_out() -> None:
+    by_class = summary(scores([[6, 1], [0, 30]], [[8, 2], [0, 30]], [0.5, 0.1]), None)
+    assert set(by_class) == {"loss", *(f"{k}{s}" for k in ("accuracy", "balanced_accuracy") for s in ("", "_by_size"))}
+    in_one_column = summary(scores([[7], [30]], [[10], [30]], [0.5, 0.1]), [[5, 5], [0, 9]])
+    assert in_one_column == pytest.approx({"accuracy": 0.85, "accuracy_by_size": 37 / 40, "loss": 0.3})
+    assert in_one_column["accuracy"] == by_class["accuracy"]
+
+
 def test_a_diverged_model_stays_visible() -> None:
     assert np.isnan(summary(scores([[1], [1]], [[1], [1]], [0.2, np.nan]), [[1], [1]])["loss"])
 

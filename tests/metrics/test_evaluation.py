@@ -25,3 +25,11 @@ def test_clusters_that_stay_are_scored_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert clustering_scores(labels, COUNTS + 100, None)["was"] == real(COUNTS + 100, labels)
     assert clustering_scores(labels, COUNTS, None)["was"] == real(COUNTS, labels)
     assert len(asked) == 4
+
+
+def test_without_class_counts_only_true_groups_score_clusters() -> None:
+    labels = np.array([0, 0, 1, 1])
+    assert clustering_scores(labels, None, None) == {}
+    assert clustering_scores(labels, None, np.array([1, 1, 0, 0])) == {"rand": 1.0, "ari": 1.0}
+    # None in another place is something else, also where the arrays are equal
+    assert clustering_scores(labels, None, labels) != clustering_scores(labels, COUNTS, None)

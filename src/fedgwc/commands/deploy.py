@@ -21,12 +21,15 @@ def init_command(folder: Path, **decided: Any) -> None:
     """`decided` are the fields of a Plan."""
     _need_flower()
     from fedgwc.deploy.network import exposed
-    from fedgwc.deploy.write import Plan, init
+    from fedgwc.deploy.write import UNDEALT, Plan, init
 
     plan = Plan(**decided)
     configs = init(folder, plan)
     show(Table(["node", "serves"], [[f"node-{i}", config] for i, config in enumerate(configs, 1)]))
     print(f"\nWritten: {folder}. Read {folder / 'README.md'}, then: fedgwc deploy check {folder}")
+    if any(UNDEALT in config for config in configs):
+        unknown = f"write whom each node serves into its node-config, in place of {UNDEALT}"
+        print(f"fedgwc: warning: only who has the recipe's data knows how many clients they have; {unknown}", file=sys.stderr)
     if danger := exposed(plan.bind, plan.port):
         print(f"fedgwc: warning: {danger}", file=sys.stderr)
 

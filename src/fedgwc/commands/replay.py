@@ -113,10 +113,7 @@ def _tell_splits(state: FedGWCState, verdicts: Verdicts, tells: bool) -> None:
 
 def _numbers(trace: Trace, state: FedGWCState) -> dict[str, str]:
     labels = FedGWC().clustering(state).labels
-    counts = trace.counts if trace.counts is not None else np.ones((trace.n_clients, 1))
-    scores = clustering_scores(labels, counts, trace.truth)
-    if trace.counts is None:
-        scores = {k: v for k, v in scores.items() if k in ("rand", "ari")}
+    scores = clustering_scores(labels, trace.counts, trace.truth)
     row = {
         "clusters": str(len(state.clusters)),
         "sizes": " ".join(str(len(c.members)) for c in state.clusters),

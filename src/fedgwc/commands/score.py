@@ -13,6 +13,10 @@ from fedgwc.errors import InputError
 from fedgwc.metrics.evaluation import clustering_scores
 from fedgwc.report.content import plural
 
+UNKNOWN = (
+    "class counts are unknown where clients do not tell them, and WAS and WADB cannot do without; over Flower they are known if "
+    "every node has share-class-counts=true in its node-config"
+)
 LARGEST = 64 * 2**20  # bytes; a table of 20,000 clients and 1,000 classes is smaller
 
 
@@ -47,9 +51,14 @@ METRICS = (
 
 def read_counts(path: Path) -> dict[str, Floats]:
     """A header, then per line a client and its number of samples in each class."""
+    if path.name == "counts.csv" and not path.exists() and (path.parent / "clients.npz").is_file():
+        raise InputError(f"this run has no {path}: {UNKNOWN}")
     head, rows = _table(path)
-    if len(head) < 2:
-        raise InputError(f"{path} needs a client column and at least one class column, got {head}")
+    if len(head) < 3:
+        raise InputError(
+            f"{path} needs a client column and at least two class columns, got {','.join(head)}; if its one column "
+            f"is all samples of a client: {UNKNOWN}"
+        )
     try:
         counts = {row[0]: np.array(row[1:], np.float64) for row in rows}
     except ValueError:

@@ -14,7 +14,7 @@ from fedgwc.core import Ids
 from fedgwc.data.federation import Federation, from_arrays
 from fedgwc.data.held_out import held_out
 from fedgwc.data.npz import read_npz
-from fedgwc.errors import InputError
+from fedgwc.errors import InputError, NotHere
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -39,6 +39,8 @@ def arrays(
     if not 0 < test_share < 1:
         raise InputError(f"data.test_share must be in (0, 1), got {test_share}")
     where = Path(path).expanduser()
+    if not where.exists():
+        raise NotHere(f"{where} cannot be read: it is not there; give the path of an .npz file, or of a folder of them")
     files = _files(where) if where.is_dir() else []
     table = _folder(where, files, test_share, seed) if files else load(where, ("x", "y", "client"))
     federation = from_arrays(

@@ -11,7 +11,7 @@ from fedgwc.data.build import Group, federate
 from fedgwc.data.cifar import CIFAR10, CIFAR100, COUNTS, Cifar, Kind, read
 from fedgwc.data.federation import Federation
 from fedgwc.data.held_out import split_clients
-from fedgwc.errors import InputError
+from fedgwc.errors import InputError, NotHere
 
 
 def cifar10(
@@ -70,7 +70,7 @@ def _federation(
         return federate(data.pool(kind), groups, train_size, test_size, seed, augment=augment)
     path = Path(partition_file).expanduser()
     if not path.is_file():
-        raise InputError(f"there is no partition file {path}; give the path of a .json, .json.gz or .csv file")
+        raise NotHere(f"there is no partition file {path}; give the path of a .json, .json.gz or .csv file")
     return _by_csv(data, kind, path, seed, augment) if path.suffix == ".csv" else _by_authors(data, kind, path, augment)
 
 

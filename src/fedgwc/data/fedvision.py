@@ -25,7 +25,7 @@ from fedgwc.data.held_out import split_clients
 from fedgwc.data.images import ImageCache
 from fedgwc.data.roots import Root, not_found, places
 from fedgwc.data.zips import BAD_ZIP, members
-from fedgwc.errors import InputError
+from fedgwc.errors import InputError, NotHere
 
 MOST_CLASSES = 10**6
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # the models start from weights trained with these
@@ -83,7 +83,7 @@ def _federation(
     federation = by_users(split, cache, users, min_images, test_share, seed, augment)
     used = np.concatenate([federation.train.flat, federation.test.flat])
     if absent := cache.absent(used.tolist()):
-        raise InputError(f"{len(absent)} of {len(used)} images are not below {cache.folder}, such as {absent[0]}.jpg; add them")
+        raise NotHere(f"{len(absent)} of {len(used)} images are not below {cache.folder}, such as {absent[0]}.jpg; add them")
     return federation
 
 

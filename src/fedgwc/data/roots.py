@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedgwc.errors import InputError
+from fedgwc.errors import NotHere
 
 Root = str | Path | None
 VARIABLE = "FEDGWC_DATA"
@@ -22,9 +22,9 @@ def places(name: str, root: Root = None) -> tuple[Path, ...]:
     return base / name, base
 
 
-def not_found(name: str, wanted: Sequence[str], root: Root = None) -> InputError:
+def not_found(name: str, wanted: Sequence[str], root: Root = None) -> NotHere:
     looked = " and ".join(str(place) for place in places(name, root))
-    return InputError(
+    return NotHere(
         f"no {name} data: looked in {looked} for {' or '.join(wanted)}; run `fedgwc data prepare {name}`, "
         f"or set data.root (or the variable {VARIABLE}) to the folder that holds them"
     )

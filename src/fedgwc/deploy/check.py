@@ -6,7 +6,9 @@ import importlib.metadata
 import re
 import stat
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,17 @@ from cryptography.exceptions import InvalidSignature
 
 from fedgwc.deploy.certificates import of_nodes, of_server
 from fedgwc.deploy.finding import Finding
+from fedgwc.deploy.fitting import fitting
 from fedgwc.deploy.reach import connections, reach
-from fedgwc.deploy.write import Plan, homes, parsed, planned
+from fedgwc.deploy.write import UNDEALT, Plan, homes, parsed, planned
 from fedgwc.errors import InputError
+from fedgwc.experiment import Experiment
+from fedgwc.flower.checks import MOST_NAMES
+from fedgwc.flower.options import Options
 from fedgwc.flower.private import privacy_of
 
 BUNDLE = 10_000_000  # bytes that Flower sends at most
+PATHS = (("data", "path"), ("data", "root"), ("data", "partition_file"), ("model", "weights"))
 OLDEST, NEWER = (1, 40), (1, 42)  # nodes of 1.39 speak gRPC, at a port of their own
 
 
@@ -52,25 +59,47 @@ def _flower() -> Iterator[Finding]:
 
 def _app(folder: Path, plan: Plan) -> Iterator[Finding]:
     job = parsed((folder / "app" / "fedgwc_app" / "recipe.toml").read_text(encoding="utf-8"))
-    yield Finding("recipe", True, f"{job.algorithm_name}, {job.rounds} rounds")
-    yield from _private(folder, job.algorithm)
+    config = tomllib.loads((folder / "app" / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+    options, n_clients = Options.read(config), None
+    yield from _private(folder, job.algorithm, options)
+    try:
+        n_clients = fitting(job, replace(options, private_losses=False), plan.own_data)  # of which was spoken above
+        yield Finding("recipe", True, f"{job.algorithm_name}, {job.rounds} rounds")
+    except InputError as error:
+        yield Finding("recipe", False, str(error))
+    if relative := _relative(job, plan):
+        detail = f"{relative} is relative: every machine looks below the folder in which its app runs; better give the whole path"
+        yield Finding("paths", True, detail, warning=True)
     size = sum(p.stat().st_size for p in (folder / "app").rglob("*") if p.is_file())
     yield Finding("app", size < BUNDLE, f"{size:,} bytes travel to every node" + ("" if size < BUNDLE else ", too many"))
     if not plan.own_data:
-        n = job.federation().n_clients
-        served = [k for part in _configs(folder) for k in _clients(part, n)]
-        twice = sorted({k for k in served if served.count(k) > 1})
-        missing = sorted(set(range(n)) - set(served))
-        detail = f"{n} clients on {plan.nodes} nodes"
-        detail = f"served twice: {twice[:5]}" if twice else f"served by nobody: {missing[:5]}" if missing else detail
-        yield Finding("clients", not twice and not missing, detail)
+        yield _served(folder, plan, n_clients)
 
 
-def _private(folder: Path, algorithm: Any) -> Iterator[Finding]:
+def _relative(job: Experiment, plan: Plan) -> str:
+    """A path of the recipe's that leads elsewhere on other machines."""
+    named = [(name, key, job.tables[name].get(key)) for name, key in PATHS if not (plan.own_data and key == "path")]
+    return next((f"{n}.{k} = {v!r}" for n, k, v in named if isinstance(v, str) and not Path(v).expanduser().is_absolute()), "")
+
+
+def _served(folder: Path, plan: Plan, n_clients: int | None) -> Finding:
+    """Whom nodes serve; how many clients there are may be known only where the data are."""
+    configs = _configs(folder)
+    if any(UNDEALT in config for config in configs):
+        todo = f'write whom each node serves in place of {UNDEALT} into its node-config, as in clients="0-3"'
+        return Finding("clients", False, f"how many there are is known only where the data are; {todo}")
+    served = [k for config in configs for k in _clients(config, n_clients or MOST_NAMES)]
+    n = n_clients or max(served, default=-1) + 1
+    twice = sorted(k for k, times in Counter(served).items() if times > 1)
+    missing = sorted(set(range(n)) - set(served))
+    detail = f"{n} clients on {plan.nodes} nodes"
+    detail = f"served twice: {twice[:5]}" if twice else f"served by nobody: {missing[:5]}" if missing else detail
+    return Finding("clients", not twice and not missing, detail)
+
+
+def _private(folder: Path, algorithm: Any, options: Options) -> Iterator[Finding]:
     """Losses that some nodes refuse to tell, or that the algorithm cannot do without, would stop the run."""
-    text = (folder / "app" / "pyproject.toml").read_text(encoding="utf-8")
-    config = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
-    if not config.get("private-losses"):
+    if not options.private_losses:
         insist = [
             home.name for home in homes(folder) if "private-losses=true" in (home / "node-config").read_text(encoding="utf-8")
         ]

@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from fedgwc.core import SMALLEST_COHORT
 from fedgwc.deploy import network, secrets
+from fedgwc.deploy.fitting import OWN_DATA, fitting
 from fedgwc.errors import InputError
-from fedgwc.experiment import experiment, recipes
-from fedgwc.flower.private import privacy_of
+from fedgwc.experiment import Experiment, experiment, recipes
+from fedgwc.flower.options import Options
 
+UNDEALT = "FIRST-LAST"  # what an operator replaces where only the machine with the data knows how many clients there are
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
@@ -94,9 +97,8 @@ def init(folder: Path, plan: Plan) -> list[str]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not an empty folder; choose a new one, since keys are never overwritten")
     text = recipe_text(plan.recipe)
-    if plan.private_losses:
-        privacy_of(parsed(text).algorithm)  # refuses what does not go together
-    configs = node_configs(plan, text)
+    n_clients = fitting(parsed(text), options(plan), plan.own_data)  # or it says why not, before there is anything
+    configs = node_configs(plan, n_clients)
     for name in ("app/fedgwc_app", "ca", "superlink", "flwr", *(f"nodes/node-{i}" for i in range(1, plan.nodes + 1))):
         (folder / name).mkdir(parents=True)
     for private in (folder / "ca", folder / "superlink", folder / "flwr", *(folder / "nodes").iterdir()):
@@ -107,15 +109,20 @@ def init(folder: Path, plan: Plan) -> list[str]:
         _node(folder, i, config, plan)
     (folder / "superlink" / "ca.crt").write_bytes((folder / "ca" / "ca.crt").read_bytes())
     (folder / "app" / "fedgwc_app" / "recipe.toml").write_text(text, encoding="utf-8")
-    # Who brings own data has a client at least: all are to be there before most of them decide what data look like.
-    everybody = plan.nodes if plan.own_data else sum(len(clients) for clients in dealt(plan, text))
-    known = {**_addresses(plan), "min_clients": max(3, everybody), "min_replies": 3}
+    # A node has a client at least: all are to be there before most of them decide what data look like.
+    everybody = max(SMALLEST_COHORT, n_clients or plan.nodes)
+    known = {**_addresses(plan), "min_clients": everybody, "min_replies": options(plan).min_replies}
     known |= {"ca": _toml(folder.resolve() / "ca" / "ca.crt"), "out": _toml(folder.resolve() / "run")}
     known["private_losses"] = json.dumps(plan.private_losses)
     for template, target in (FILES | PROXY if plan.proxied else FILES).items():
         _fill(template, folder / target, known)
     (folder / "deploy.json").write_text(json.dumps(asdict(plan), indent=2) + "\n", encoding="utf-8")
     return configs
+
+
+def options(plan: Plan) -> Options:
+    """What a plan leaves open is as the server has it by default."""
+    return Options(private_losses=plan.private_losses)
 
 
 FILES = {
@@ -175,30 +182,34 @@ def recipe_text(recipe: str) -> str:
     path = recipes().get(recipe, Path(recipe))
     if not path.is_file():
         raise InputError(f"no recipe {recipe!r}: it is neither a file nor one of {', '.join(sorted(recipes()))}")
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a TOML recipe: {error}") from None
     parsed(text)
     return text
 
 
-def parsed(text: str) -> Any:
+def parsed(text: str) -> Experiment:
     """The experiment that a recipe's text describes."""
     try:
         return experiment(tomllib.loads(text), "recipe")
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"the recipe is not TOML: {error}") from None
 
 
-def dealt(plan: Plan, text: str) -> list[list[int]]:
+def dealt(plan: Plan, n_clients: int) -> list[list[int]]:
     """The recipe's clients, in even parts, one per node."""
-    n_clients = parsed(text).federation().n_clients
     if n_clients < plan.nodes:
         raise InputError(f"the recipe has {n_clients} clients, too few for {plan.nodes} nodes; lower --nodes")
     return [[int(k) for k in part] for part in np.array_split(np.arange(n_clients), plan.nodes)]
 
 
-def node_configs(plan: Plan, text: str) -> list[str]:
-    """Each node's own line of configuration."""
+def node_configs(plan: Plan, n_clients: int | None) -> list[str]:
+    """Each node's own line of configuration; who knows only the nodes' number leaves it to an operator whom each serves."""
     consents = "share-class-counts=false" + (" private-losses=true" if plan.private_losses else "")
     if plan.own_data:
-        return [f'name="node-{i}" data="/path/to/data.npz" {consents}' for i in range(1, plan.nodes + 1)]
-    return [f'clients="{part[0]}-{part[-1]}" {consents}' for part in dealt(plan, text)]
+        return [f'name="node-{i}" data="{OWN_DATA}" {consents}' for i in range(1, plan.nodes + 1)]
+    if n_clients is None:
+        return [f'clients="{UNDEALT}" {consents}'] * plan.nodes
+    return [f'clients="{part[0]}-{part[-1]}" {consents}' for part in dealt(plan, n_clients)]

@@ -80,10 +80,14 @@ def client_app(recipe: Recipe = None) -> ClientApp:
 
 def engine_for(job: Experiment, data: Any = None) -> Simulator:
     """The recipe's federation, or the one in a node's own file."""
-    if data is not None:
-        job = replace(job, tables={**job.tables, "data": {**job.tables["data"], "name": "arrays", "path": str(data)}})
+    job = job if data is None else with_data(job, data)
     # One by one: what a node trains are a few clients, and worker processes would outlive the message.
     return replace(job, engine=replace(job.engine, how="one-by-one")).simulator(job.federation())
+
+
+def with_data(job: Experiment, data: Any) -> Experiment:
+    """The recipe over a node's own file; what its [data] says besides holds for that file."""
+    return replace(job, tables={**job.tables, "data": {**job.tables["data"], "name": "arrays", "path": str(data)}})
 
 
 def serve(engine: Simulator, config: Mapping[str, Any]) -> Served:

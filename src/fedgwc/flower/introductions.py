@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from flwr.app import ConfigRecord, Message
 
 from fedgwc.data.federation import Federation
@@ -69,21 +68,24 @@ def introduction(reply: Message, node: int) -> Identity:
     if about.get("protocol") != PROTOCOL:
         raise Invalid(f"it speaks protocol {str(about.get('protocol'))[:20]}, this server speaks {PROTOCOL}")
     shape = tuple(int(n) for n in checks.counts(about, "shape"))
-    classes = checks.count(about, "n-classes", 2)
-    if not 1 <= len(shape) <= MOST_DIMENSIONS or not 1 <= math.prod(shape) <= LARGEST_SAMPLE or classes > MOST_CLASSES:
-        raise Invalid(f"no samples have the shape {str(shape)[:60]} and {classes} classes")
-    return Identity(checks.names(about.get("names")), Look(shape, classes, *_scale(about, shape)))
+    mean, std = (tuple(checks.finite(about, key).tolist()) if about.get(key) else () for key in ("mean", "std"))
+    look = Look(shape, checks.count(about, "n-classes", 2), mean, std)
+    if odd := oddity(look):
+        raise Invalid(odd)
+    return Identity(checks.names(about.get("names")), look)
 
 
-def _scale(about: ConfigRecord, shape: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation per channel, or none."""
-    mean, std = (checks.finite(about, key) if about.get(key) else np.empty(0) for key in ("mean", "std"))
+def oddity(look: Look) -> str:
+    """Why no samples can look so; empty: they can."""
+    shape, mean, std = look.shape, look.mean, look.std
+    fits = 1 <= len(shape) <= MOST_DIMENSIONS and min(shape) >= 1 and math.prod(shape) <= LARGEST_SAMPLE
+    if not fits or not 2 <= look.n_classes <= MOST_CLASSES:
+        return f"no samples have the shape {str(shape)[:60]} and {look.n_classes} classes"
     channels = shape[0] if len(shape) > 1 else 1
-    if len(mean) != len(std) or len(mean) not in (0, channels) or not (std > 0).all():
-        raise Invalid(
-            f"mean and std must be {channels} finite numbers each, std positive, or none; got {len(mean)} and {len(std)}"
-        )
-    return tuple(mean.tolist()), tuple(std.tolist())
+    finite = all(map(math.isfinite, (*mean, *std))) and min(std, default=1) > 0
+    if len(mean) != len(std) or len(mean) not in (0, channels) or not finite:
+        return f"mean and std must be {channels} finite numbers each, std positive, or none; got {len(mean)} and {len(std)}"
+    return ""
 
 
 def votes(said: Mapping[int, Identity]) -> list[Vote]:

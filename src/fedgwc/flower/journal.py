@@ -62,8 +62,9 @@ class Journal:
         row = {"round": number, **rounds.summary(), "clusters": len(algorithm.clustering(state).models)}
         row |= getattr(algorithm, "numbers", lambda _: {})(state) | vars(engine.costs) | {"seconds": round(seconds, 3)}
         folder.log(row)
-        folder.save_clients(engine.roster.class_counts(), None, readable(engine.roster.names))
-        folder.checkpoint(number, Checkpoint(state, engine.costs, seconds, engine.roster.save()))
+        members = engine.roster.save()
+        folder.save_clients(engine.roster.class_counts(), members.sizes, None, readable(members.names))
+        folder.checkpoint(number, Checkpoint(state, engine.costs, seconds, members))
         return row
 
     def finish(self, state: Any, clustering: Clustering, roster: Roster) -> None:

@@ -78,7 +78,7 @@ def privacy_of(algorithm: Any, note: Path | None = None) -> PrivateLosses | None
     if not isinstance(algorithm, FedGWC):
         raise InputError(
             f"private-losses does not go with {name}, which compares the clients' own updates one by one; "
-            "use fedgwc, fedavg, fedavgm, fairavg, fedprox, ifca or alone, or leave private-losses out"
+            "use fedgwc, fedavg, fedavgm, fairavg, fedprox or ifca, or leave private-losses out"
         )
     if algorithm.loss_samples:
         raise InputError("private-losses does not go with loss_samples, statistics of random draws; set loss_samples to 0")

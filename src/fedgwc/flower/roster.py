@@ -137,7 +137,6 @@ class Roster:
         self.sizes = {k: int(n) for k, n in enumerate(saved.sizes) if n}
         self.counts = {k: row for k, row in enumerate(saved.counts) if row.any()}
 
-    def class_counts(self) -> Ids:
-        """[N, C] if every client consents to show its class counts; else [N, 1], the samples of each."""
-        saved = self.save()
-        return saved.counts if len(self.counts) == len(self) else saved.sizes[:, None]
+    def class_counts(self) -> Ids | None:
+        """[N, C] if every client has shown its class counts; else None: those of some say nothing of a whole cluster."""
+        return self.save().counts if len(self.counts) == len(self) else None

@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedgwc.core import Clustering
-from fedgwc.data.federation import Federation, Rows
 from fedgwc.engines.flower import FlowerEngine
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment, differing, load
 from fedgwc.flower.attendance import Attendance
+from fedgwc.flower.beforehand import at_server, look_of, suits_data, suits_nodes
 from fedgwc.flower.client import Recipe
 from fedgwc.flower.introductions import Look, introduction
 from fedgwc.flower.journal import Journal, told
@@ -32,7 +31,6 @@ from fedgwc.flower.wire import RecipeWire
 from fedgwc.metrics.classification import accuracy
 from fedgwc.record import RunFolder
 from fedgwc.runner import versions
-from fedgwc.settings import call
 
 log = logging.getLogger("fedgwc")
 
@@ -65,10 +63,12 @@ def speak() -> None:
 def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None) -> Clustering:
     """Run to the end, or go on with what `out` holds. Killed at any moment, the next call resumes after the last round."""
     options = options or Options()
+    suits_nodes(job.algorithm, options)
     private = privacy_of(job.algorithm, out / "state" / "summed") if options.private_losses else None
     folder, roster = RunFolder(out), Roster(options.strikes)
     known = folder.has_run()
-    like = _resumed(folder, job) if known else _recipes(job)
+    like = _resumed(folder, job) if known else look_of(job)
+    suits_data(job, like)  # before anybody is waited for
     if known:
         folder.lock()
     attendance = Attendance(Post(grid, options.poll), roster, introduction, like)
@@ -79,7 +79,7 @@ def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None
         attendance.gather(options, resumed=saved is not None)
         like = attendance.like
         assert like is not None  # noqa: S101 - gather has settled it
-        simulator = job.simulator(placeholder(like))
+        simulator = at_server(job, like)
         if not known:
             folder.create(_config(job, like, options))
         bounds = {"local": job.local, "max_steps": options.max_steps}
@@ -90,29 +90,9 @@ def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None
         folder.close()
 
 
-def placeholder(like: Look) -> Federation:
-    """A federation of one empty sample: the server holds no data, but a model is built for data of some shape."""
-    rows = Rows.of([np.zeros(1, np.int64)])
-    x, y = torch.zeros(1, *like.shape), torch.zeros(1, dtype=torch.int64)
-    return Federation(x, y, rows, rows, like.n_classes, mean=like.mean, std=like.std)
-
-
 def _config(job: Experiment, like: Look, options: Options) -> dict[str, Any]:
     about = {"notes": [], "versions": versions(), "flower": asdict(options)}
     return {"experiment": job.to_json(), "federation": asdict(like), **about}
-
-
-def _recipes(job: Experiment) -> Look | None:
-    """What data look like by the recipe's own words or, where this machine has them, its data; None: only nodes know."""
-    said = job.tables["data"]
-    if {"shape", "n_classes"} <= said.keys():
-        return call(Look, {key: said[key] for key in said.keys() & Look.__dataclass_fields__}, "data")
-    try:
-        return Look.of(job.federation())
-    except (InputError, OSError) as error:
-        log.info("what most nodes say their data look like will hold for all, since the recipe's are not here (%s)", error)
-        log.info("one node alone is believed only when `wait` is over; to say it yourself give data.shape and data.n_classes")
-        return None
 
 
 def _resumed(folder: RunFolder, job: Experiment) -> Look:
@@ -142,6 +122,9 @@ class _Run:
             self.engine.costs = saved[1].costs
         began = time.monotonic() - seconds
         for number in range(done + 1, self.job.rounds + 1):
+            if self.engine.costs.client_updates >= self.job.evaluate.budget:
+                log.info("%d clients have trained: evaluate.client_updates ends the run", self.engine.costs.client_updates)
+                break
             after = self.rounds.step(state, number)
             names = self.job.algorithm.clustering(state).names
             row = self.journal.record(number, names, after, self.rounds, time.monotonic() - began)

@@ -94,7 +94,7 @@ def weighted_accuracy(scores: Scores, train_counts: ArrayLike) -> Floats:
     return _weighted_recall(scores, np.where(seen, weights, 1.0))
 
 
-def summary(scores: Scores, train_counts: ArrayLike) -> dict[str, float]:
+def summary(scores: Scores, train_counts: ArrayLike | None) -> dict[str, float]:
     """Every score averaged over clients.
 
     Each name is the plain mean, each client counting the same; with `_by_size` clients count by their test samples, so
@@ -103,12 +103,14 @@ def summary(scores: Scores, train_counts: ArrayLike) -> dict[str, float]:
     Parameters
     ----------
     scores : Scores of n clients and C classes
-    train_counts : array-like [n, C], training samples per class, in the order of the rows of `scores`
+    train_counts : array-like [n, C], training samples per class, in the order of the rows of `scores`; None: unknown, as
+        over Flower where nodes do not tell them
 
     Returns
     -------
     dict of floats: accuracy, balanced_accuracy, weighted_accuracy, these three with `_by_size`, and loss; nan if no
-    client has test samples
+    client has test samples. What is unknown is left out: weighted_accuracy without `train_counts`, and both it and
+    balanced_accuracy where `scores` are not by class but in one column
 
     Examples
     --------
@@ -117,11 +119,10 @@ def summary(scores: Scores, train_counts: ArrayLike) -> dict[str, float]:
     >>> averages["accuracy"], averages["accuracy_by_size"], averages["loss"]
     (0.625, 0.7, 0.75)
     """
-    per_client = {
-        "accuracy": accuracy(scores),
-        "balanced_accuracy": balanced_accuracy(scores),
-        "weighted_accuracy": weighted_accuracy(scores, train_counts),
-    }
+    per_client = {"accuracy": accuracy(scores)}
+    if scores.total.shape[1] > 1:
+        per_client["balanced_accuracy"] = balanced_accuracy(scores)
+        per_client |= {} if train_counts is None else {"weighted_accuracy": weighted_accuracy(scores, train_counts)}
     sizes = scores.total.sum(1)
     alike = (sizes > 0).astype(np.float64)
     plain = {name: _mean(values, alike) for name, values in per_client.items()}

@@ -14,8 +14,13 @@ from fedgwc.metrics import clustering as scores_of
 from fedgwc.metrics.classification import summary
 
 
-def evaluate_clustering(clustering: Clustering, engine: Engine, federation: Federation, train_counts: Floats) -> dict[str, float]:
-    """Each client's own model on its own test set, and the clustering scores where they mean something."""
+def evaluate_clustering(
+    clustering: Clustering, engine: Engine, federation: Federation, train_counts: Floats | None
+) -> dict[str, float]:
+    """Each client's own model on its own test set, and the clustering scores where they mean something.
+
+    train_counts [N, C]; None: unknown, and so is what needs them.
+    """
     everybody = np.arange(federation.n_clients)
     scores = engine.evaluate(everybody, clustering.models, clustering.labels)
     return {
@@ -25,10 +30,10 @@ def evaluate_clustering(clustering: Clustering, engine: Engine, federation: Fede
     }
 
 
-def clustering_scores(labels: Ids, counts: Floats, truth: Ids | None) -> dict[str, float]:
-    """WAS and WADB; Rand and adjusted Rand where the true groups are known. What is undefined is left out."""
-    arrays = [x for x in (labels, counts, truth) if x is not None]
-    digest = hashlib.sha256(b"".join(f"{x.dtype}{x.shape}".encode() + x.tobytes() for x in arrays)).digest()
+def clustering_scores(labels: Ids, counts: Floats | None, truth: Ids | None) -> dict[str, float]:
+    """WAS and WADB where class counts are known; Rand and adjusted Rand where true groups are. What is undefined is left out."""
+    parts = [b"-" if x is None else f"{x.dtype}{x.shape}".encode() + x.tobytes() for x in (labels, counts, truth)]
+    digest = hashlib.sha256(b"".join(parts)).digest()
     return dict(_scores(_Clusters(digest, labels, counts, truth)))
 
 
@@ -38,17 +43,17 @@ class _Clusters:
 
     digest: bytes
     labels: Ids = field(compare=False)
-    counts: Floats = field(compare=False)
+    counts: Floats | None = field(compare=False)
     truth: Ids | None = field(compare=False)
 
 
 @lru_cache(maxsize=16)  # labels rarely change from one evaluation to the next, and pairs of clients are many; runs may go in step
 def _scores(of: _Clusters) -> dict[str, float]:
     labels, counts, truth = of.labels, of.counts, of.truth
-    row = {
-        "was": scores_of.wasserstein_adjusted_silhouette(counts, labels),
-        "wadb": scores_of.wasserstein_adjusted_davies_bouldin(counts, labels),
-    }
+    row: dict[str, float] = {}
+    if counts is not None:
+        row["was"] = scores_of.wasserstein_adjusted_silhouette(counts, labels)
+        row["wadb"] = scores_of.wasserstein_adjusted_davies_bouldin(counts, labels)
     if truth is not None:
         row |= {"rand": scores_of.rand_index(truth, labels), "ari": scores_of.adjusted_rand_index(truth, labels)}
     return {k: v for k, v in row.items() if not np.isnan(v)}

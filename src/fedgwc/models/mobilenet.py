@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedgwc.data.zips import members
-from fedgwc.errors import InputError
+from fedgwc.errors import InputError, NotHere
 from fedgwc.models.small import image_shape
 
 # Table 2 of Sandler et al. (2018): expansion, channels, blocks, stride of the first block
@@ -123,7 +123,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     if path.suffix not in (".pth", ".pt", ".safetensors"):
         raise InputError(f"model weights must be a .pth or .safetensors file, got {path}; convert or rename it")
     if not path.is_file():
-        raise InputError(f"there is no file of model weights at {path}; give its path, or leave weights out to start anew")
+        raise NotHere(f"there is no file of model weights at {path}; give its path, or leave weights out to start anew")
     try:
         state = load_file(path) if path.suffix == ".safetensors" else _load_pth(path)
     except Exception as error:  # a damaged or foreign file fails in too many ways to list

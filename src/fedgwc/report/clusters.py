@@ -12,17 +12,20 @@ from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
 
 MOST_CLUSTERS = 12
+UNKNOWN = "Not known: no clusters can be compared by class, since not every client told how many samples of each class it has."
 
 
 def cluster_sections(run: Run) -> list[Section | None]:
-    share = classes.shares(run.counts, run.clusters)
-    if not run.counts.sum() or run.counts.shape[1] < 2:
+    if run.counts is None:
+        return [Section("classes", "Class distributions", UNKNOWN)]
+    if not run.counts.sum():
         return []
-    return [_classes(run, share), _pairs(run, share) if len(share) > 1 else None]
+    share, whole = classes.shares(run.counts, run.clusters), run.counts.sum(0) / run.counts.sum()
+    return [_classes(run, share, whole), _pairs(run, share) if len(share) > 1 else None]
 
 
-def _classes(run: Run, share: dict[int, Floats]) -> Section:
-    whole, colour = run.counts.sum(0) / run.counts.sum(), colours(run)
+def _classes(run: Run, share: dict[int, Floats], whole: Floats) -> Section:
+    colour = colours(run)
     shown = sorted(sorted(share, key=lambda c: (-(run.clusters == c).sum(), c))[:MOST_CLUSTERS])
     top = max(float(max(share[c].max() for c in shown)), float(whole.max()))
     pictures = tuple(

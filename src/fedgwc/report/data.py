@@ -61,7 +61,8 @@ class Run:
     metrics: list[dict[str, Any]]  # one row per evaluation
     clusters: Ids  # [N] the final cluster of each client, by its number in the tree where there is a tree
     truth: Ids | None  # [N] known groups, numbered from 0
-    counts: Floats  # [N, C]
+    sizes: Ids  # [N] training samples; 0: unknown
+    counts: Floats | None  # [N, C]; None: unknown
     nodes: tuple[Node, ...] = ()
     matrices: tuple[Matrix, ...] = ()
     per_client: Mapping[str, NDArray[Any]] | None = None

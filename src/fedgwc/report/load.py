@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgwc.algorithms.fedgwc_state import Verdict
-from fedgwc.core import Ids
+from fedgwc.core import Floats, Ids
 from fedgwc.data.npz import read_npz
-from fedgwc.earlier import is_by_earlier_rule
+from fedgwc.earlier import histogram, is_by_earlier_rule
 from fedgwc.errors import InputError
 from fedgwc.names import readable
 from fedgwc.record import VERDICTS, RunFolder
@@ -42,19 +42,30 @@ def load(path: Path) -> Run:
         raise InputError(f"{path} holds a run that is not finished; finish it with: fedgwc run --resume --out {path}")
     known = read_npz(path / "clients.npz")
     with _reading(path / "clients.npz"):
-        counts = np.asarray(known["counts"], np.float64)
-        if counts.ndim != 2 or not np.isfinite(counts).all():
-            raise ValueError(f"counts must be [clients, classes], got shape {counts.shape}")
-        truth = _truth(known.get("truth"), len(counts))
-        names = _names(known.get("names"), len(counts))
-    nodes = _tree(path / "splits" / "tree.json", len(counts))
-    clusters = _final(_labels(path / "labels.csv", len(counts)), nodes)
-    matrices = tuple(_matrix(p, len(counts)) for p in sorted((path / "splits").glob("*.npz")))
-    per_client = _per_client(path / "per_client.npz", len(counts))
+        sizes, counts = _samples(known)
+        truth = _truth(known.get("truth"), len(sizes))
+        names = _names(known.get("names"), len(sizes))
+    nodes = _tree(path / "splits" / "tree.json", len(sizes))
+    clusters = _final(_labels(path / "labels.csv", len(sizes)), nodes)
+    matrices = tuple(_matrix(p, len(sizes)) for p in sorted((path / "splits").glob("*.npz")))
+    per_client = _per_client(path / "per_client.npz", len(sizes))
     with _reading(path / VERDICTS):
         rows = folder.verdicts()
         verdicts = () if is_by_earlier_rule(rows) else tuple(_judged(row) for row in rows)
-    return Run(path, config, metrics, clusters, truth, counts, nodes, matrices, per_client, verdicts, names)
+    return Run(path, config, metrics, clusters, truth, sizes, counts, nodes, matrices, per_client, verdicts, names)
+
+
+def _samples(known: Mapping[str, NDArray[Any]]) -> tuple[Ids, Floats | None]:
+    """How many samples each client has [N], and how many of each class [N, C], which clients need not tell."""
+    if "counts" not in known:
+        sizes = known["sizes"]
+        if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
+            raise ValueError(f"sizes must be one whole number per client, got {sizes.dtype} of shape {sizes.shape}")
+        return sizes.astype(np.int64), None
+    counts = np.asarray(known["counts"], np.float64)
+    if counts.ndim != 2 or not np.isfinite(counts).all():
+        raise ValueError(f"counts must be [clients, classes], got shape {counts.shape}")
+    return counts.sum(1).astype(np.int64), histogram(counts)
 
 
 def _judged(row: dict[str, Any]) -> Judged:

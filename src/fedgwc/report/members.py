@@ -27,6 +27,7 @@ def _rows(run: Run, clients: list[int]) -> list[list[Cell]]:
     rows = []
     for k in clients:
         where = [run.clusters[k]] if run.truth is None else [run.clusters[k], run.truth[k]]
-        numbers = [number(int(n), 0) for n in (k, *where, run.counts[k].sum())]
-        rows.append([Cell(run.names[k]), *numbers, number(100 * accuracy.get(k, np.nan), 1)])
+        numbers = [number(int(n), 0) for n in (k, *where)]
+        samples = number(int(run.sizes[k]) or None, 0)
+        rows.append([Cell(run.names[k]), *numbers, samples, number(100 * accuracy.get(k, np.nan), 1)])
     return rows

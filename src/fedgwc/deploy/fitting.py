@@ -1,0 +1,65 @@
+"""Whether a recipe can run on real nodes at all, so that nobody finds out when keys are handed out and nodes are waiting.
+
+Data that are only not on this machine are no reason against it: nodes hold them.
+"""
+
+from __future__ import annotations
+
+from fedgwc.data.build import Group
+from fedgwc.data.federation import Federation
+from fedgwc.errors import InputError, NotHere
+from fedgwc.experiment import Experiment
+from fedgwc.flower.beforehand import look_of, suits_data, suits_nodes, suits_number
+from fedgwc.flower.client import with_data
+from fedgwc.flower.introductions import Look
+from fedgwc.flower.options import Options
+from fedgwc.settings import convert
+
+OWN_DATA = "/path/to/data.npz"  # what an operator of a node replaces
+
+
+def fitting(job: Experiment, options: Options, own_data: bool) -> int | None:
+    """The number of clients that the recipe has; None: only nodes know. InputError if it cannot run under these options."""
+    suits_nodes(job.algorithm, options)
+    look, n_clients = (_look_of_nodes(job), None) if own_data else _recipes(job)
+    suits_data(job, look)
+    if n_clients is not None:
+        suits_number(job.algorithm, options, n_clients)
+    return n_clients
+
+
+def _look_of_nodes(job: Experiment) -> Look | None:
+    try:
+        with_data(job, OWN_DATA).federation()
+    except NotHere:
+        return look_of(job)
+    except InputError as error:
+        raise InputError(
+            f"nodes cannot read data of their own with this recipe, whose [data] holds for their files too: {error}; give it the "
+            "settings of the data set arrays, such as n_classes, and no others"
+        ) from None
+    return look_of(job)
+
+
+def _recipes(job: Experiment) -> tuple[Look | None, int | None]:
+    """What the data look like and how many clients they are dealt to, as far as it is known here."""
+    federation = _here(job)
+    if federation is not None:
+        return Look.of(federation), federation.n_clients
+    said = job.tables["data"].keys()
+    look = look_of(job) if {"shape", "n_classes"} <= said else None
+    return look, None if "partition_file" in said else _grouped(job)
+
+
+def _here(job: Experiment) -> Federation | None:
+    try:
+        return job.federation()
+    except NotHere:
+        return None
+
+
+def _grouped(job: Experiment) -> int | None:
+    """Clients in the groups to which a data set is dealt out; others come with clients of their own."""
+    data = {**job.defaults()["data"], **job.tables["data"]}
+    groups = convert(data["groups"], tuple[Group, ...], "data.groups") if "groups" in data else ()
+    return sum(group.clients for group in groups) or None
