@@ -43,8 +43,3 @@ def as_it_was(tables: dict[str, Any]) -> dict[str, Any]:
 def histogram(counts: Floats) -> Floats | None:
     """Class counts [N, C], or None: over Flower those that nodes did not tell were one column, all of a client's samples."""
     return None if counts.shape[1] < 2 else counts
-
-
-def is_by_earlier_rule(verdicts: list[dict[str, Any]]) -> bool:
-    """Whether these verdicts come from an earlier rule, which compared cuts with chance."""
-    return any("chance" in row for row in verdicts)

@@ -119,15 +119,6 @@ def test_it_says_why_nothing_was_divided(finished) -> None:
     assert section.lead.endswith("Clusters of fewer than 10 clients are not tried.")
 
 
-def test_reasons_of_an_earlier_rule_are_left_out(finished, tmp_path) -> None:
-    folder = shutil.copytree(finished("fedgwc", rounds=25, algorithm=WINDOWS), tmp_path / "run")
-    rows = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
-    assert load(folder).verdicts
-    earlier = [row | {"reason": "chance", "chance": 0.5} for row in rows]
-    (folder / "verdicts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in earlier))
-    assert load(folder).verdicts == ()
-
-
 def test_it_says_why_a_cluster_was_divided(finished, monkeypatch) -> None:
     folder = finished("fedgwc", rounds=65, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "gain": -1e9})
     run = load(folder)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedgwc.algorithms.fedgwc_state import Verdict
 from fedgwc.core import Floats, Ids
 from fedgwc.data.npz import read_npz
-from fedgwc.earlier import histogram, is_by_earlier_rule
+from fedgwc.earlier import histogram
 from fedgwc.errors import InputError
 from fedgwc.names import readable
 from fedgwc.record import VERDICTS, RunFolder
@@ -50,8 +50,7 @@ def load(path: Path) -> Run:
     matrices = tuple(_matrix(p, len(sizes)) for p in sorted((path / "splits").glob("*.npz")))
     per_client = _per_client(path / "per_client.npz", len(sizes))
     with _reading(path / VERDICTS):
-        rows = folder.verdicts()
-        verdicts = () if is_by_earlier_rule(rows) else tuple(_judged(row) for row in rows)
+        verdicts = tuple(_judged(row) for row in folder.verdicts())
     return Run(path, config, metrics, clusters, truth, sizes, counts, nodes, matrices, per_client, verdicts, names)
 
 
