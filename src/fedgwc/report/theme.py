@@ -137,11 +137,3 @@ def looks(line_colours: Iterable[str]) -> list[dict[str, Any]]:
         found.append({"color": colour, "linestyle": dash, "marker": MARKERS[i % len(MARKERS)]})
         used[colour] += 1
     return found
-
-
-def power_of_ten(value: float, _: object = None) -> str:
-    """10⁻³ and the like, without mathematical typesetting."""
-    import math
-
-    exponent = round(math.log10(value)) if value > 0 else 0
-    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
