@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -21,7 +22,7 @@ from fedgwc.report.data import Node, Run
 from fedgwc.report.figures import mse
 from fedgwc.report.figures import weights as weights_figure
 from fedgwc.report.figures.axes import log_axis, log_labels, log_ticks
-from fedgwc.report.figures.compare import OWN, method_colours, unit_of
+from fedgwc.report.figures.compare import OWN, draw, method_colours, unit_of
 from fedgwc.report.load import load
 from fedgwc.report.methods import Method
 from fedgwc.report.theme import DARK, LIGHT, NEUTRAL, canvas, colours
@@ -70,6 +71,15 @@ def test_figures_of_a_comparison_can_be_read(finished) -> None:
     runs = [finished(name) for name in ("alone", "fedavg", "ifca", "fedgwc", "fedgwc-release")]
     for picture in build([*runs, finished("fedgwc", seed=1)]).pictures:
         assert not faults(picture.figure), picture.name
+
+
+@pytest.mark.parametrize("name", ["all", "some"])
+def test_accuracies_that_are_no_numbers_are_borne(name: str, finished) -> None:
+    run = load(finished("fedavg"))
+    lost = replace(run, metrics=[row | {"balanced_accuracy": math.nan} for row in run.metrics])
+    methods = [Method("lost", (lost,)), *([Method("fedavg", (run,))] if name == "some" else [])]
+    for traffic in (False, True):
+        assert len(shown(draw(methods, "balanced_accuracy", "balanced accuracy, %", traffic=traffic))) == 1
 
 
 @given(st.floats(-12, 12), st.floats(1e-6, 14), st.integers(3, 8))

@@ -50,7 +50,8 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
             ax.plot(np.interp(where, at, x), np.interp(where, at, mean), "v", color=colour, markersize=4, transform=above, **edge)
         ends[f"{name}: {mean[-1]:.1f}"] = (float(x[-1]), float(mean[-1]), look)
         left, right = min(left, float(x[x > 0].min(initial=np.inf))), max(right, float(x[-1]))
-        low, high = min(low, float((mean - spread)[at >= EARLY * at[-1]].min())), max(high, float((mean + spread).max()))
+        later = at >= EARLY * at[-1]
+        low, high = min(low, np.fmin.reduce((mean - spread)[later])), max(high, np.fmax.reduce(mean + spread))
     ax.set(ylabel=label)
     if traffic:  # methods differ in it by factors
         ax.set(xlabel=f"{unit} sent, both ways", xlim=(left, right) if 0 < left < right else (0.1, 1))
@@ -58,7 +59,7 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
     else:
         rounds_axis(ax, right or 1, 5)  # names beside the plot leave less room below it
         pad = 0.06 * (high - low) or 1.0
-        ax.set_ylim(low - pad, high + pad)
+        ax.set_ylim(low - pad, high + pad) if low <= high else None  # else no accuracy is a number
     ax.grid(axis="y")
     beside(ax, ends, right)
     return figure
