@@ -21,6 +21,7 @@ from fedgwc.report import build
 from fedgwc.report.data import Node, Run
 from fedgwc.report.figures import mse
 from fedgwc.report.figures import weights as weights_figure
+from fedgwc.report.figures.accuracy import jumps
 from fedgwc.report.figures.axes import log_axis, log_labels, log_ticks
 from fedgwc.report.figures.compare import OWN, draw, method_colours, unit_of
 from fedgwc.report.load import load
@@ -80,6 +81,16 @@ def test_accuracies_that_are_no_numbers_are_borne(name: str, finished) -> None:
     methods = [Method("lost", (lost,)), *([Method("fedavg", (run,))] if name == "some" else [])]
     for traffic in (False, True):
         assert len(shown(draw(methods, "balanced_accuracy", "balanced accuracy, %", traffic=traffic))) == 1
+
+
+def test_what_a_split_did_ends_with_the_next_split(finished) -> None:
+    metrics = [{"round": 10 * t, "accuracy": a} for t, a in enumerate((0.3, 0.3, 0.5, 0.6, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9))]
+    nodes = tuple(Node(i, None, 0, ended, np.arange(1), {}) for i, ended in enumerate((10, 30)))
+    run = replace(load(finished("fedavg")), metrics=[{"round": 1000, "accuracy": 0.9}], nodes=nodes)
+    run = replace(run, metrics=[*metrics, *run.metrics])
+    assert jumps(run) == (
+        "Around the split at round 10 it goes from 30.0 % to 60.0 %; around the split at round 30 it goes from 60.0 % to 90.0 %."
+    )
 
 
 @given(st.floats(-12, 12), st.floats(1e-6, 14), st.integers(3, 8))

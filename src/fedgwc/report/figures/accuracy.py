@@ -82,13 +82,13 @@ def describe(run: Run) -> str:
 
 
 def jumps(run: Run) -> str:
-    """The accuracy at the last evaluation before each round with splits, and a tenth of the run later."""
+    """The accuracy at the last evaluation before each round with splits, and a tenth of the run later or before the next."""
     x, y = series(run, leading(run), 100)
     said: list[str] = []
     numbers = sorted({s.ended for s in run.splits if s.ended is not None}) if len(x) else []
-    for number in numbers[:3]:
-        before, after = y[x <= number], y[x >= min(number + 0.1 * x[-1], x[-1])]
+    for number, following in zip(numbers[:3], [*numbers[1:], np.inf], strict=False):
+        before, after = y[x <= number], y[(x > number) & (x <= min(number + 0.1 * x[-1], following))]
         if len(before) and len(after):
-            said.append(f"around the split at round {number} it goes from {before[-1]:.1f} % to {after[0]:.1f} %")
+            said.append(f"around the split at round {number:,} it goes from {before[-1]:.1f} % to {after[-1]:.1f} %")
     more = f"; {len(numbers) - 3} more rounds with splits" if len(numbers) > 3 else ""
     return ("; ".join(said) + more + ".").capitalize() if said else ""
