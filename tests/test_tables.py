@@ -70,3 +70,8 @@ def test_costs_are_a_column() -> None:
 
 def test_nothing_is_less_than_zero_by_rounding() -> None:
     assert comparison_table([("a", [{"ari": -0.001}])]).rows == [["a", "0.00"]]
+
+
+def test_large_numbers_have_no_tenths() -> None:
+    rows = [("a", [{"bytes_up": 999.94e6}]), ("b", [{"bytes_up": 652_265.6e6}])]
+    assert [row[1] for row in comparison_table(rows).rows] == ["999.9", "652,266"]

@@ -516,13 +516,13 @@ def test_few_colours_are_told_apart_by_dashes() -> None:
     assert len({(look["color"], look["linestyle"]) for look in found}) == 12
 
 
-@pytest.mark.parametrize(("lines", "outside"), [(4, 0), (5, 5)])
-def test_names_of_many_lines_that_end_early_stand_outside(lines: int, outside: int) -> None:
+@pytest.mark.parametrize(("end", "markers"), [(10.0, 0), (5.0, 3)])
+def test_names_stand_outside_and_those_of_lines_that_end_early_have_markers(end: float, markers: int) -> None:
     _, ax = canvas()
     ax.set_xlim(0, 10)
-    beside(ax, {f"line {i}": (5.0, i / 10, look) for i, look in enumerate(looks(LIGHT[:lines]))}, 10)
-    assert sum(text.xy[0] == 10 for text in ax.texts) == outside
-    assert sum(isinstance(artist, Line2D) for artist in ax.get_children()) == outside  # their markers
+    beside(ax, {f"line {i}": (end, i / 2, look) for i, look in enumerate(looks(LIGHT[:3]))}, 10)
+    assert all(text.xy[0] == 10 for text in ax.texts)
+    assert sum(isinstance(artist, Line2D) for artist in ax.get_children()) == markers
 
 
 def test_long_names_are_shortened_to_what_tells_them_apart() -> None:

@@ -21,6 +21,10 @@ class Column:
     digits: int = 2
     detail: bool = False  # shown where costs are the subject
 
+    def digits_of(self, value: float) -> int:
+        """Behind the point: none for numbers from 1,000 on, whose tenths nobody reads."""
+        return self.digits if abs(value) < 1000 else 0
+
 
 COLUMNS = (
     Column("clusters", "clusters", digits=1),
@@ -61,7 +65,8 @@ def _cell(column: Column, seeds: Sequence[Mapping[str, Any]]) -> str:
     values = [column.scale * float(m[column.key]) for m in seeds if column.key in m]
     if not values:
         return "–"
-    digits = 0 if column.key == "clusters" and all(v == int(v) for v in values) and len(set(values)) == 1 else column.digits
+    whole = column.key == "clusters" and all(v == int(v) for v in values) and len(set(values)) == 1
+    digits = 0 if whole else column.digits_of(statistics.mean(values))
     text = f"{statistics.mean(values):z,.{digits}f}"
     if len(set(values)) > 1 and all(map(math.isfinite, values)):  # clusters that coincide have an infinite WADB
         text += f" ± {statistics.stdev(values):,.{digits}f}"

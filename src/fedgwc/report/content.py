@@ -64,7 +64,7 @@ def number(value: Any, digits: int = 2, unit: str = "") -> Cell:
     """A number with thin thousands, or a dash where there is none."""
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
         return Cell("–", float("-inf"))
-    return Cell(f"{value:,.{digits}f}{unit}", float(value))
+    return Cell(f"{value:z,.{digits}f}{unit}", float(value))
 
 
 def settings_tables(flat: dict[str, Any]) -> list[Table]:

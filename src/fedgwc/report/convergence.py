@@ -14,7 +14,7 @@ from fedgwc.progress import NOBODY, Watcher
 from fedgwc.replay import Trace, read_trace, replay
 from fedgwc.report.data import Run
 
-BINS = 110  # over the whole run: about as many as a screen can show apart
+BINS = 350  # over the whole run: about as many as a screen can show apart
 
 
 def trace_of(run: Run) -> Trace | None:

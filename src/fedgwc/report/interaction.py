@@ -9,14 +9,14 @@ from fedgwc.core import Floats, Ids
 from fedgwc.progress import Watcher
 from fedgwc.replay import Trace
 from fedgwc.report.cohort import LOOK_BACK, clearest
-from fedgwc.report.content import Section
+from fedgwc.report.content import Section, plural
 from fedgwc.report.convergence import mse_by_cluster, trace_of
 from fedgwc.report.data import Matrix, Run
 from fedgwc.report.figures import embedding, heatmap, mse, reward, tree, weights
 from fedgwc.report.matrices import at_end, at_splits, children_of, fedgwc_of, has_plane, plane, whole
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
-from fedgwc.report.weights import weights_of
+from fedgwc.report.weights import Weights, weights_of
 
 MOST_SPLITS = 8  # whose matrices are shown
 MOST_LINES = 8  # clusters in the figure of the MSE
@@ -51,6 +51,7 @@ def _matrices(run: Run, algorithm: FedGWC) -> Section:
     pictures += _pair("end", "all clients at the end", P, W, run.clusters, tree.order(run))
     hidden = len(at_splits(run)) - len(shown)
     lead = "Rows and columns are clients, ordered by cluster: clients that get along form bright blocks in W. "
+    lead += "Each matrix has its own scale of colours. "
     lead += "At the end, pairs in different clusters keep the values they had when they were parted." if run.splits else ""
     note = f"The first {len(shown)} of {len(shown) + hidden} splits are shown. " if hidden else ""
     big = len(run.clusters) > heatmap.PIXELS
@@ -78,7 +79,7 @@ def _embeddings(run: Run, algorithm: FedGWC) -> Section | None:
         return None
     marks = "; the shape of a marker is the client's true group" if run.truth is not None else ""
     lead = "Clients by what decides splits, level by level of the tree. "
-    lead += f"Colour and name are the cluster a client goes to{marks}."
+    lead += f"Colour is the cluster a client goes to{marks}."
     note = f"The first {len(shown)} of {len(planes)} clusters are shown. " if len(planes) > len(shown) else ""
     big = any(len(m.members) > MOST_POINTS for m in planes)
     note += f"Of more than {MOST_POINTS:,} clients that many are drawn." if big else ""
@@ -109,8 +110,11 @@ def _reward(run: Run, trace: Trace) -> Section | None:
     if cohort is None:
         return None
     among = f"the last {LOOK_BACK} rounds before the first split" if run.splits else f"the last {LOOK_BACK} rounds"
-    caption = f"Round {cohort.round}, the clearest contrast among {among}."
-    picture = Picture("reward", "Losses and rewards of one cohort", reward.describe(cohort), caption, reward.draw(cohort))
+    caption = f"Round {cohort.round}, the clearest contrast among {among}. Two clients, in the colours of their clusters."
+    of_client = {k: colours(run)[int(run.clusters[k])] for k in cohort.clients.tolist()}
+    picture = Picture(
+        "reward", "Losses and rewards of one cohort", reward.describe(cohort), caption, reward.draw(cohort, of_client)
+    )
     lead = "A client whose losses stay near the cohort's mean gets a high Gaussian reward; one that strays gets a low one."
     return Section("reward", "Gaussian rewards", lead, (picture,), layout="wide")
 
@@ -123,12 +127,20 @@ def _weights(run: Run, algorithm: FedGWC) -> Section | None:
         "weights",
         "Gaussian weights and their 95 % intervals",
         weights.describe(found),
-        "A weight is the running mean of a client's rewards in its cluster; a client seen only once has the interval 0 to 1.",
+        f"A weight is the running mean of a client's rewards in its cluster.{_seen(run, found)}",
         weights.draw(found, colours(run)),
     )
     wide = float(np.median(np.concatenate([w.high - w.low for w in found])))
     lead = f"How much each client agrees with its cluster. The median interval is {wide:.2f} wide."
     return Section("weights", "Gaussian weights", lead, (picture,), layout="wide")
+
+
+def _seen(run: Run, found: list[Weights]) -> str:
+    """Of whom there is no weight, or no interval."""
+    known, once = sum(len(w.clients) for w in found), sum(int(w.once.sum()) for w in found)
+    few = f" Hollow: {plural(once, 'client')} seen once, without an interval." if once else ""
+    rest = len(run.clusters) - known
+    return few + (f" Not shown: {plural(rest, 'client')} not seen since weights last started anew." if rest else "")
 
 
 def _mse(run: Run, algorithm: FedGWC, trace: Trace, progress: Watcher) -> Section | None:
@@ -140,7 +152,7 @@ def _mse(run: Run, algorithm: FedGWC, trace: Trace, progress: Watcher) -> Sectio
     shown = sorted(sorted(lines, key=lambda c: (-sizes.get(c, 0), c))[:MOST_LINES])
     note = f"The {len(shown)} largest of {len(lines)} clusters are shown." if len(lines) > len(shown) else ""
     lines = {c: lines[c] for c in shown}
-    figure = mse.draw(lines, colours(run), run.last["round"], eps)
+    figure = mse.draw(lines, colours(run), eps)
     caption = "Recomputed from the recorded losses; geometric means over neighbouring rounds."
     if algorithm.second_look and any(j.verdict.reason == "groups" for j in run.verdicts):
         caption += " It ends with the first division into groups: what clients said after it is not recorded."

@@ -69,7 +69,8 @@ def plane(matrix: Matrix, algorithm: FedGWC) -> tuple[Floats, tuple[str, str]]:
             cuts = [*([] if cut is None else [cut]), *standing_cuts(points, matrix.labels, algorithm.min_size)]
             cut = next((c for c in cuts if (c.labels == matrix.labels).all()), None)
         if cut is not None:
-            return seen_across(points, cut), ("along the line that is cut", "first axis, square to it")
+            line = "along the line that is cut" if matrix.labels is not None else "along the line of the best cut"
+            return seen_across(points, cut), (line, "first axis, square to it")
         if matrix.labels is not None:  # by who helps whom alone
             return np.pad(points, ((0, 0), (0, 2)))[:, :2], ("axis of who helps whom" if helping else "first axis", "second axis")
     if matrix.P is None:

@@ -75,12 +75,12 @@ def headlines(run: Run) -> list[Headline]:
 
 
 def _accuracy(run: Run) -> Section:
-    marked = " Dotted lines mark splits, named by the cluster and its children." if run.splits else ""
+    marked = " Dotted lines mark splits, named where there is room by the cluster and its children." if run.splits else ""
     picture = Picture(
         "accuracy",
         "Accuracy over rounds",
         accuracy.describe(run),
-        f"Each client's own model on its own test set.{marked}",
+        f"Mean over clients of each one's own model on its own test set; names have the last value.{marked}",
         accuracy.draw(run),
     )
     lead = accuracy.jumps(run).replace("it goes", f"{accuracy.leading(run).replace('_', ' ')} goes")
@@ -92,10 +92,7 @@ def _tree(run: Run) -> Section | None:
         return None
     if not run.splits:
         return Section("tree", "Tree of clusters", f"No split: all {len(run.clusters)} clients stayed in one cluster.")
-    scored = (
-        " DB is the Davies-Bouldin score of the split that made it; lower is better." if any(n.scores for n in run.nodes) else ""
-    )
-    caption = f"A band per cluster, from its birth to its split, as high as it has clients.{scored}"
+    caption = "A band per cluster, from its birth to its split, as high as it has clients; names and numbers where they fit."
     picture = Picture("tree", "Clusters over time", tree.describe(run), caption, tree.draw(run))
     lead = f"{plural(len(run.splits), 'split')} made {len(run.leaves)} clusters of {len(run.clusters)} clients."
     return Section("tree", "Tree of clusters", lead, (picture,), (_tree_table(run),), layout="wide")

@@ -37,7 +37,7 @@ def headlines(methods: list[Method]) -> list[Headline]:
 
 
 def _table(methods: list[Method]) -> Section:
-    plain = comparison_table([(m.name, [r.last for r in m.runs]) for m in methods])
+    plain = comparison_table([(m.name, [r.last for r in m.runs]) for m in methods], detail=False)
     columns = [c for c in COLUMNS if c.title in plain.head]
     rows = [
         [Cell(row[0]), *(Cell(text, _mean(m, c)) for text, c in zip(row[1:], columns, strict=True))]
@@ -45,7 +45,9 @@ def _table(methods: list[Method]) -> Section:
     ]
     seeds = "; mean ± standard deviation over seeds" if any(len(m.runs) > 1 for m in methods) else ""
     table = Table(f"Methods at the end of their runs{seeds}", ["method", *plain.head[1:]], rows, sortable=True)
-    return Section("comparison", "Comparison", "Click a heading to sort.", tables=(table,))
+    return Section(
+        "comparison", "Comparison", "Click a heading to sort; the table of runs below has more columns.", tables=(table,)
+    )
 
 
 def _mean(method: Method, column: Column) -> float:
@@ -56,31 +58,38 @@ def _mean(method: Method, column: Column) -> float:
 def _curves(methods: list[Method]) -> list[Section | None]:
     band = ", the band one standard deviation over seeds" if any(len(m.runs) > 1 for m in methods) else ""
     marks = " Triangles above a line mark rounds in which clusters split." if any(m.splits for m in methods) else ""
-    caption = f"Lines are means{band}.{marks}" if band else f"One line per method.{marks}"
+    caption = f"{f'Lines are means{band}' if band else 'One line per method'}; names have the last value.{marks}"
+    caption += " What was lower in the first twentieth of the rounds may lie below the plot."
+    shown = [key for key in CURVES if any(len(m.curve(key)[0]) for m in methods)]
     pictures = [
         Picture(
             f"compare-{key.replace('_', '-')}",
-            label.capitalize(),
+            CURVES[key].capitalize(),
             compare.describe(methods, key),
-            caption,
-            compare.draw(methods, key, f"{label}, %"),
+            "" if i else caption,
+            compare.draw(methods, key, f"{CURVES[key]}, %"),
         )
-        for key, label in CURVES.items()
-        if any(len(m.curve(key)[0]) for m in methods)
+        for i, key in enumerate(shown)
     ]
     key = "balanced_accuracy"
     if any(len(m.curve(key)[0]) and len(m.curve("bytes_up")[0]) for m in methods):
-        sent = {m.name: compare.megabytes(m, m.curve(key)[0])[-1] for m in methods if len(m.curve(key)[0])}
-        alt = compare.describe(methods, key) + " Megabytes sent: " + "; ".join(f"{n} {mb:,.0f}" for n, mb in sent.items()) + "."
+        sent = {m.name: compare.traffic_of(m, at)[-1] for m in methods if len(at := m.curve(key)[0])}
+        size, unit = compare.unit_of(max(sent.values()))
+        alt = f"{compare.describe(methods, key)} {unit.capitalize()} sent: "
+        alt += "; ".join(f"{name} {number / size:,.3g}" for name, number in sent.items()) + "."
         figure = compare.draw(methods, key, "balanced accuracy, %", traffic=True)
-        pictures.append(Picture("compare-traffic", "Balanced accuracy by what was sent", alt, caption, figure))
+        pictures.append(Picture("compare-traffic", "Balanced accuracy by what was sent", alt, "", figure))
     if not pictures:
         return []
     lead = "Test accuracy as training goes on."
     return [
         Section("curves", "Curves", lead, tuple(pictures[:1]), layout="wide"),
         Section(
-            "more-curves", "More curves", "The other accuracies, and what was sent for them.", tuple(pictures[1:]), layout="pairs"
+            "more-curves",
+            "More curves",
+            "The other accuracies, drawn alike; and what was sent, on a logarithmic scale.",
+            tuple(pictures[1:]),
+            layout="pairs",
         ),
     ]
 
@@ -95,7 +104,8 @@ def _runs(methods: list[Method]) -> Section:
 def _row(method: Method, run: Run, columns: list[Column]) -> list[Cell]:
     known = [number(run.experiment.get("seed"), 0), number(run.last["round"], 0)]
     values = [
-        number(run.last[c.key] * c.scale if c.key in run.last else None, 0 if c.key == "clusters" else c.digits) for c in columns
+        number(x := run.last[c.key] * c.scale if c.key in run.last else None, 0 if c.key == "clusters" else c.digits_of(x or 0))
+        for c in columns
     ]
     return [Cell(run.name), Cell(method.name), *known, *values]
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from fedgwc.report.data import Run
 
 INK, SOFT, GRID, PAPER, NEUTRAL = "#1b2733", "#5a6875", "#dfe5ea", "#fffffe", "#8a97a3"
-# After Okabe and Ito, told apart by people of all kinds of colour vision; the dark values keep the hue and gain light.
-LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b85c96", "#3f9bd1", "#c98a00", "#7a6a00", "#6d4fa3")
-DARK = ("#4fa8e0", "#ff8b45", "#2cc79a", "#e79cc9", "#94d2f7", "#f3ba3c", "#d9cc45", "#b39be6")
+# After Okabe and Ito. Any two are at least 10 apart (CIELAB) for all kinds of colour vision, on white and in dark mode.
+LIGHT = ("#0072b2", "#d55e00", "#009e73", "#b85c96", "#3f9bd1", "#7433d6", "#6b2f00", "#8a3350")
+DARK = ("#4fa8e0", "#ff8b45", "#2cc79a", "#e79cc9", "#94d2f7", "#9b78ff", "#f6e34a", "#b06a55")
 ROLES = {INK: "ink", SOFT: "soft", GRID: "grid", PAPER: "paper", NEUTRAL: "neutral"} | {c: f"c{i}" for i, c in enumerate(LIGHT)}
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 3)))
 MARKERS = "osDPX*phd8H"  # no triangle: these mark splits
-HEAT = "cividis"  # looks nearly the same with and without colour-blindness, and the same light order in print
+HEAT = "viridis"  # even for the colour-blind and in print, and without greys: these are entries that are not known
 WIDE, SQUARE, SMALL = (5.2, 3.0), (3.7, 3.45), (3.7, 2.4)  # inches of 72 points: text of 9 points stays legible on a phone
 
 STYLE: dict[str, Any] = {
@@ -101,19 +101,31 @@ def styled(draw: Callable[_P, Figure]) -> Callable[_P, Figure]:
 
 def canvas(size: tuple[float, float] = WIDE) -> tuple[Figure, Axes]:
     """A figure without pyplot, so that nothing global is kept."""
+    figure, [ax] = panels(1, size)
+    return figure, ax
+
+
+def panels(n: int, size: tuple[float, float], **how: Any) -> tuple[Figure, list[Axes]]:
+    """As `canvas`, with `n` plots one above the other over the same x."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, dpi=72, layout="constrained")
-    return figure, figure.add_subplot()
+    return figure, list(figure.subplots(n, 1, sharex=True, squeeze=False, **how)[:, 0])
 
 
 def colours(run: Run) -> dict[int, str]:
-    """The colour of every cluster that ever was; a cluster that was split from the start stays neutral."""
-    if not run.nodes:
-        return {c: LIGHT[i % len(LIGHT)] for i, c in enumerate(run.leaves)}
-    parted = {n.id for n in run.nodes if n.parent is None and n.ended is not None}
-    others = [n.id for n in run.nodes if n.id not in parted]
-    return dict.fromkeys(parted, NEUTRAL) | {c: LIGHT[i % len(LIGHT)] for i, c in enumerate(others)}
+    """The colour of every cluster that ever was; the undivided federation stays neutral.
+
+    The largest clusters at the end have colours of their own, and one that was divided has that of its largest child: so
+    siblings differ, and few colours do.
+    """
+    ranked = sorted(run.leaves, key=lambda c: (-(run.clusters == c).sum(), c))
+    found = {c: LIGHT[i % len(LIGHT)] for i, c in enumerate(ranked)}
+    for node in reversed(run.splits):  # children before their parents
+        children = run.children(node.id)
+        heir = min(children, key=lambda c: (-len(c.members), c.id), default=None)
+        found[node.id] = NEUTRAL if node.parent is None or heir is None else found.get(heir.id, NEUTRAL)
+    return found
 
 
 def looks(line_colours: Iterable[str]) -> list[dict[str, Any]]:
@@ -125,11 +137,3 @@ def looks(line_colours: Iterable[str]) -> list[dict[str, Any]]:
         found.append({"color": colour, "linestyle": dash, "marker": MARKERS[i % len(MARKERS)]})
         used[colour] += 1
     return found
-
-
-def power_of_ten(value: float, _: object = None) -> str:
-    """10⁻³ and the like, without mathematical typesetting."""
-    import math
-
-    exponent = round(math.log10(value)) if value > 0 else 0
-    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

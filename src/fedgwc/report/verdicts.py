@@ -149,6 +149,6 @@ def _pictures(run: Run, algorithm: FedGWC) -> tuple[Picture, ...]:
     lines = {c: by_cluster[c] for c in sorted(largest)}
     figure = verdicts.draw(lines, colours(run), run.last["round"], algorithm)
     most = f" The {len(lines)} largest of {len(by_cluster)} clusters." if len(by_cluster) > len(lines) else ""
-    dashed = "Dashed: the thresholds, contrast only where losses tell groups, and one window is enough."
+    dashed = "Dashed: what is asked for; contrast only where losses tell groups, and one window is enough."
     caption = f"One dot per window; a ring is a division. {dashed}{most}"
     return (Picture("verdicts", "Window by window", verdicts.describe(lines), caption, figure),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Floats, Ids, cohort_size
@@ -22,6 +23,12 @@ class Weights:
     gamma: Floats  # [K]
     low: Floats  # [K]
     high: Floats  # [K]
+    visits: Ids  # [K]
+
+    @property
+    def once(self) -> NDArray[np.bool_]:
+        """[K]: seen too rarely to have an interval; theirs is everything from 0 to 1."""
+        return self.visits < 2
 
 
 def weights_of(run: Run, algorithm: FedGWC) -> list[Weights]:
@@ -37,7 +44,7 @@ def _weights(matrix: Matrix, algorithm: FedGWC, n_clients: int) -> Weights:
         gamma = gamma / np.maximum(1 - (1 - alpha) ** visits, 1e-12)
     seen = np.flatnonzero(visits > 0)
     ranked = seen[np.argsort(gamma[seen], kind="stable")]
-    return Weights(matrix.cluster, matrix.members[ranked], gamma[ranked], low[ranked], high[ranked])
+    return Weights(matrix.cluster, matrix.members[ranked], gamma[ranked], low[ranked], high[ranked], visits[ranked])
 
 
 def step(algorithm: FedGWC, n_members: int, n_clients: int) -> float | None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedgwc.core import Floats
 from fedgwc.report.data import Node, Run
-from fedgwc.report.theme import DASHES, LIGHT, PAPER, SOFT, canvas, styled
+from fedgwc.report.figures.axes import rounds_axis
+from fedgwc.report.figures.labels import Ends, beside
+from fedgwc.report.theme import DASHES, INK, SOFT, canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LOOKS = ((INK, "-", "o", 2.0), (SOFT, DASHES[1], "s", 1.3), (SOFT, DASHES[2], "D", 1.3))  # balanced, plain and weighted
 KINDS = {"balanced_accuracy": "balanced", "accuracy": "plain", "weighted_accuracy": "weighted"}
 
 
@@ -31,17 +34,20 @@ def leading(run: Run) -> str:
 
 @styled
 def draw(run: Run) -> Figure:
+    """Without colours: in a run's figures these are for clusters."""
     figure, ax = canvas()
-    for (key, name), dash, colour, width in zip(
-        KINDS.items(), DASHES, (LIGHT[0], LIGHT[1], LIGHT[2]), (2.0, 1.3, 1.3), strict=False
-    ):
+    ends: Ends = {}
+    for (key, name), (colour, dash, marker, width) in zip(KINDS.items(), LOOKS, strict=True):
         x, y = series(run, key, 100)
         if len(x):
-            ax.plot(x, y, linestyle=dash, color=colour, linewidth=width, label=f"{name} {y[-1]:.1f}", zorder=4 - width)
-    ax.set(xlabel="round", ylabel="test accuracy, %", xlim=(0, run.last["round"]))
+            look: dict[str, Any] = {"color": colour, "linestyle": dash, "marker": marker}
+            ax.plot(x, y, linewidth=width, markevery=[-1], markersize=5, clip_on=False, zorder=4 - width, **look)
+            ends[f"{name}: {y[-1]:.1f}"] = (x[-1], y[-1], look)
+    ax.set(ylabel="test accuracy, %")
+    rounds_axis(ax, run.last["round"])
     ax.grid(axis="y")
     mark_splits(ax, run)
-    ax.legend(loc="lower right", frameon=True, facecolor=PAPER, edgecolor="none", framealpha=0.85)
+    beside(ax, ends, run.last["round"])
     return figure
 
 
@@ -51,7 +57,7 @@ def mark_splits(ax: Axes, run: Run) -> None:
     for number in sorted({s.ended for s in run.splits if s.ended is not None}):
         names = ", ".join(split_name(run, s) for s in run.splits if s.ended == number)
         ax.axvline(number, color=SOFT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-        length = width * 0.0165 * len(names)
+        length = width * 0.02 * len(names)
         right = number + length / 2
         if number - length / 2 > room and length < width / 3:
             at = min(max(number, length / 2), width - length / 2)
@@ -76,13 +82,13 @@ def describe(run: Run) -> str:
 
 
 def jumps(run: Run) -> str:
-    """The accuracy at the last evaluation before each round with splits, and a tenth of the run later."""
+    """The accuracy at the last evaluation before each round with splits, and a tenth of the run later or before the next."""
     x, y = series(run, leading(run), 100)
     said: list[str] = []
     numbers = sorted({s.ended for s in run.splits if s.ended is not None}) if len(x) else []
-    for number in numbers[:3]:
-        before, after = y[x <= number], y[x >= min(number + 0.1 * x[-1], x[-1])]
+    for number, following in zip(numbers[:3], [*numbers[1:], np.inf], strict=False):
+        before, after = y[x <= number], y[(x > number) & (x <= min(number + 0.1 * x[-1], following))]
         if len(before) and len(after):
-            said.append(f"around the split at round {number} it goes from {before[-1]:.1f} % to {after[0]:.1f} %")
+            said.append(f"around the split at round {number:,} it goes from {before[-1]:.1f} % to {after[-1]:.1f} %")
     more = f"; {len(numbers) - 3} more rounds with splits" if len(numbers) > 3 else ""
     return ("; ".join(said) + more + ".").capitalize() if said else ""

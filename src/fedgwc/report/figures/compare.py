@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain, count, cycle, islice
+from itertools import chain, count, cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedgwc.core import Floats
+from fedgwc.report.figures.axes import log_axis, rounds_axis
 from fedgwc.report.figures.labels import Ends, beside
 from fedgwc.report.methods import Method
 from fedgwc.report.theme import LIGHT, PAPER, WIDE, canvas, looks, styled
@@ -17,23 +18,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST = 25  # letters of a name; a longer one would take the plot's room
+EARLY = 0.05  # of the rounds, whose steep rise may begin below the plot: it would press all that follows into a few lines
+UNITS = ((1e12, "terabytes"), (1e9, "gigabytes"), (1e6, "megabytes"), (1e3, "kilobytes"))
+OWN = dict(zip(("fedavg", "fedgwc", "ifca", "fesem", "alone", "fedgwc-paper", "cfl", "fedgwc-release"), LIGHT, strict=True))
 
 
 @styled
 def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) -> Figure:
-    """`key` in per cent over rounds or, with `traffic`, over the megabytes sent to and from clients."""
-    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+    """`key` in per cent over rounds or, with `traffic`, over what was sent to and from clients."""
     from matplotlib.transforms import ScaledTranslation
 
     figure, ax = canvas((WIDE[0], WIDE[1] + 0.4 + 0.15 * max(0, len(methods) - 6)))
     ends: Ends = {}
-    right = 0.0
+    left, right, low, high = np.inf, 0.0, np.inf, -np.inf
     names = short_names([m.name for m in methods])
-    for i, (method, name, look) in enumerate(zip(methods, names, looks(islice(cycle(LIGHT), len(methods))), strict=True)):
+    scale, unit = unit_of(max((traffic_of(m, at)[-1] for m in methods if len(at := m.curve(key)[0])), default=0.0))
+    for i, (method, name, look) in enumerate(zip(methods, names, looks(method_colours(methods)), strict=True)):
         at, values = method.curve(key, 100)
         if not len(at):
             continue
-        x, colour = megabytes(method, at) if traffic else at, look["color"]
+        x, colour = traffic_of(method, at) / scale if traffic else at, look["color"]
         mean, spread = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else np.zeros(len(at))
         if len(values) > 1:
             ax.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
@@ -44,11 +48,18 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
         if len(where):
             above = ax.transData + ScaledTranslation(0, 8 / 72, figure.dpi_scale_trans)
             ax.plot(np.interp(where, at, x), np.interp(where, at, mean), "v", color=colour, markersize=4, transform=above, **edge)
-        ends[name] = (float(x[-1]), float(mean[-1]), look)
-        right = max(right, float(x[-1]))
-    ax.set(xlabel="megabytes sent, both ways" if traffic else "round", ylabel=label, xlim=(0, right or 1))
-    ax.xaxis.set_major_locator(MaxNLocator(5 if right < 1e6 else 3))  # names beside the plot leave less room below it
-    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
+        ends[f"{name}: {mean[-1]:.1f}"] = (float(x[-1]), float(mean[-1]), look)
+        left, right = min(left, float(x[x > 0].min(initial=np.inf))), max(right, float(x[-1]))
+        later = at >= EARLY * at[-1]
+        low, high = min(low, np.fmin.reduce((mean - spread)[later])), max(high, np.fmax.reduce(mean + spread))
+    ax.set(ylabel=label)
+    if traffic:  # methods differ in it by factors
+        ax.set(xlabel=f"{unit} sent, both ways", xlim=(left, right) if 0 < left < right else (0.1, 1))
+        log_axis(ax.xaxis)
+    else:
+        rounds_axis(ax, right or 1, 5)  # names beside the plot leave less room below it
+        pad = 0.06 * (high - low) or 1.0
+        ax.set_ylim(low - pad, high + pad) if low <= high else None  # else no accuracy is a number
     ax.grid(axis="y")
     beside(ax, ends, right)
     return figure
@@ -68,11 +79,25 @@ def short_names(names: list[str]) -> list[str]:
     return found
 
 
-def megabytes(method: Method, at: Floats) -> Floats:
-    """Mean over seeds of what had been sent, both ways, by the rounds `at`."""
+def method_colours(methods: list[Method]) -> list[str]:
+    """An algorithm's own colour, the same in every report, unless another method has it; then one that is still free."""
+    found: list[str | None] = []
+    for own in (OWN.get(m.runs[0].algorithm) for m in methods):
+        found.append(None if own in found else own)
+    free = chain((c for c in LIGHT if c not in found), cycle(LIGHT))
+    return [next(free) if colour is None else colour for colour in found]
+
+
+def unit_of(largest: float) -> tuple[float, str]:
+    """(bytes, name) of the unit in which `largest` bytes are a short number."""
+    return next(((size, name) for size, name in UNITS if largest >= size), UNITS[-1])
+
+
+def traffic_of(method: Method, at: Floats) -> Floats:
+    """Mean over seeds of the bytes that had been sent, both ways, by the rounds `at`."""
     total = np.zeros(len(at))
     for key in ("bytes_down", "bytes_up"):
-        rounds, values = method.curve(key, 1e-6)
+        rounds, values = method.curve(key)
         total += np.interp(at, rounds, values.mean(0)) if len(rounds) else 0.0
     return total
 

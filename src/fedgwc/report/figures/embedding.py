@@ -1,4 +1,4 @@
-"""Clients in the plane of their spectral embedding: colour and name say the cluster, the marker's shape the known group."""
+"""Clients in the plane of their spectral embedding: colour says the cluster, the marker's shape the known group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedgwc.core import Floats, Ids
-from fedgwc.report.theme import GRID, INK, MARKERS, PAPER, SOFT, SQUARE, canvas, styled
+from fedgwc.report.theme import GRID, MARKERS, PAPER, SOFT, SQUARE, canvas, styled
 from fedgwc.spectral import embedding
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def plane(W: Floats) -> Floats:
 def draw(points: Floats, groups: Ids, colour: dict[int, str], truth: Ids | None, axes: tuple[str, str]) -> Figure:
     """points [K, 2], the cluster [K] and, where known, the true group [K] of each client; what the axes are."""
     figure, ax = canvas(SQUARE)
-    left, right = points[:, 0].min() + np.ptp(points[:, 0]) * np.array([0.25, 0.75])  # beyond, names turn inwards
     for cluster in np.unique(groups):
         for kind in np.unique(truth) if truth is not None else [0]:
             at = (groups == cluster) & (True if truth is None else truth == kind)
@@ -41,18 +40,7 @@ def draw(points: Floats, groups: Ids, colour: dict[int, str], truth: Ids | None,
             ax.scatter(
                 points[at, 0], points[at, 1], s=38, marker=marker, color=face, edgecolors=PAPER, linewidths=0.6, alpha=0.85
             )
-        if len(np.unique(groups)) > 1:
-            x, y = nearest_to_middle(points[groups == cluster])
-            ax.annotate(
-                f"cluster {cluster} ({(groups == cluster).sum()})",
-                (x, y),
-                (0, 9),
-                textcoords="offset points",
-                ha="left" if x < left else "right" if x > right else "center",
-                fontsize=8.5,
-                color=INK,
-                bbox={"facecolor": PAPER, "alpha": 0.75, "linewidth": 0, "pad": 1.2},
-            )
+        ax.scatter([], [], s=60, marker="_", linewidths=5, color=face, label=f"cluster {cluster} ({(groups == cluster).sum()})")
     ax.margins(0.12)
     ax.spines[:].set_visible(True)
     ax.spines[:].set_color(GRID)
@@ -60,14 +48,8 @@ def draw(points: Floats, groups: Ids, colour: dict[int, str], truth: Ids | None,
     if truth is not None:
         for kind in np.unique(truth):
             ax.scatter([], [], s=38, marker=MARKERS[int(kind) % len(MARKERS)], color=SOFT, label=f"true group {kind}")
-        figure.legend(loc="outside upper left", ncols=3, handletextpad=0.2, columnspacing=1.0)
+    figure.legend(loc="outside upper left", ncols=3, handletextpad=0.2, columnspacing=1.0)
     return figure
-
-
-def nearest_to_middle(points: Floats) -> tuple[float, float]:
-    """The point closest to the median: a name beside it stands where its cluster is, however it is shaped."""
-    x, y = points[((points - np.median(points, axis=0)) ** 2).sum(1).argmin()]
-    return float(x), float(y)
 
 
 def describe(groups: Ids, truth: Ids | None) -> str:

@@ -6,42 +6,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgwc.report.theme import PAPER
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 End = tuple[float, float, dict[str, Any]]  # where a line ends, and its look: colour, dash and marker
 Ends = dict[str, End]  # by the line's name
-MOST_INSIDE = 4  # names on the plot; more would hide it
 AWAY = 14  # points from the edge to the marker before a name
 
 
 def beside(ax: Axes, ends: Ends, right: float, gap: float = 11.5) -> None:
-    """Write each name at its line's end, at least `gap` points apart; outside, for lines that reach the edge.
+    """Write each name outside the plot, at the height of its line's end and at least `gap` points from the others.
 
-    Where they are too many for that, the line's marker stands before its name.
+    Where the name is not right beside the line, the line's marker stands before it.
     """
     ax.figure.draw_without_rendering()  # type: ignore[union-attr]  # the scales are final only now
-    places = {n: float(ax.transData.transform((x, y))[1]) for n, (x, y, _) in ends.items()}
-    early = {n for n, (x, _, _) in ends.items() if x < 0.97 * right}
-    inside = early if len(early) <= MOST_INSIDE else set()
-    box = {"facecolor": PAPER, "alpha": 0.8, "linewidth": 0, "pad": 1.0}
-    for name, place in spread({n: places[n] for n in ends if n in inside}, gap).items():
-        _write(ax, name, ends[name], (-2, 15 + place - places[name]), ha="right", bbox=box)
-    outside = spread({n: places[n] for n in ends if n not in inside}, gap)
-    crowded = early != inside or any(abs(place - places[n]) > gap / 2 for n, place in outside.items())
+    at = {n: ax.transData.transform((x, y)) for n, (x, y, _) in ends.items()}
+    edge = float(ax.transData.transform((right, ends[next(iter(ends))][1]))[0]) if ends else 0.0
+    early = {n for n, (x, _) in at.items() if x < edge - 0.03 * ax.bbox.width}
+    outside = spread({n: float(y) for n, (_, y) in at.items()}, gap)
+    crowded = bool(early) or any(abs(place - at[n][1]) > gap / 2 for n, place in outside.items())
     for name, place in outside.items():
-        end, up = (right, *ends[name][1:]), place - places[name]
+        end, up = (right, *ends[name][1:]), place - float(at[name][1])
         if crowded:
             _mark(ax, end, (AWAY, up), led=name not in early)
         _write(ax, name, end, (AWAY + 7 if crowded else 6, up))
 
 
-def _write(ax: Axes, name: str, end: End, offset: tuple[float, float], **style: Any) -> None:
+def _write(ax: Axes, name: str, end: End, offset: tuple[float, float]) -> None:
     x, y, look = end
-    ax.annotate(name, (x, y), offset, textcoords="offset points", color=look["color"], fontsize=8.5, va="center", **style)
+    ax.annotate(name, (x, y), offset, textcoords="offset points", color=look["color"], fontsize=8.5, va="center")
 
 
 def _mark(ax: Axes, end: End, offset: tuple[float, float], led: bool) -> None:

@@ -8,19 +8,20 @@ import numpy as np
 
 from fedgwc.report.cohort import Cohort
 from fedgwc.report.figures.labels import Ends, beside
-from fedgwc.report.theme import INK, LIGHT, NEUTRAL, canvas, styled
+from fedgwc.report.theme import DASHES, INK, NEUTRAL, canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 @styled
-def draw(cohort: Cohort) -> Figure:
+def draw(cohort: Cohort, colour: dict[int, str]) -> Figure:
+    """`colour` of each client: that of its cluster."""
     figure, ax = canvas()
     steps = np.arange(1, cohort.losses.shape[1] + 1)
     high, low = int(cohort.rewards.argmax()), int(cohort.rewards.argmin())
     mean, sigma = cohort.mean, cohort.sigma
-    ax.fill_between(steps, mean - sigma, mean + sigma, color=LIGHT[4], alpha=0.28, linewidth=0, label="mean ± σ")
+    ax.fill_between(steps, mean - sigma, mean + sigma, color=NEUTRAL, alpha=0.22, linewidth=0, label="mean ± σ")
     for i, losses in enumerate(cohort.losses):
         if i not in (high, low):
             ax.plot(
@@ -33,14 +34,16 @@ def draw(cohort: Cohort) -> Figure:
             )
     ax.plot(steps, mean, color=INK, linestyle=(0, (4, 2)), linewidth=1.6, label="mean")
     ends: Ends = {}
-    for i, marker, colour, dash in ((high, "o", LIGHT[2], "-"), (low, "^", LIGHT[1], (0, (6, 2)))):
-        look: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": dash}
+    for i, marker, dash in ((high, "o", "-"), (low, "s", DASHES[1])):
+        look: dict[str, Any] = {"color": colour[int(cohort.clients[i])], "marker": marker, "linestyle": dash}
         ax.plot(steps, cohort.losses[i], markersize=5.5, linewidth=2, clip_on=False, **look)
         ends[f"client {cohort.clients[i]}:\nreward {cohort.rewards[i]:.2f}"] = (steps[-1], cohort.losses[i][-1], look)
     ax.set(xlabel="local step", ylabel="loss", xticks=steps if len(steps) <= 12 else steps[:: len(steps) // 10])
     ax.grid(axis="y")
     ax.legend(ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
     ax.set_xlim(steps[0], steps[-1])
+    if cohort.losses.min() >= 0:
+        ax.set_ylim(bottom=max(0, ax.get_ylim()[0]))  # where no loss can be, though the mean less a deviation may
     beside(ax, ends, steps[-1], gap=23)
     return figure
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedgwc.report.content import plural
 from fedgwc.report.data import Node, Run
+from fedgwc.report.figures.axes import rounds_axis
 from fedgwc.report.theme import INK, PAPER, WIDE, canvas, colours, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+LINE = 0.17  # inches that a band must be high for its name
 
 
 @styled
@@ -21,11 +25,12 @@ def draw(run: Run) -> Figure:
         ax.broken_barh([(node.born, right - node.born)], (y, height), facecolor=colour[node.id], alpha=0.32, linewidth=0)
         ax.plot([node.born, right], [y, y], color=PAPER, linewidth=1.5)
         ax.plot([node.born, node.born], [y, y + height], color=colour[node.id], linewidth=2.5, solid_capstyle="butt")
-        if height / n_clients > 0.034:
+        if height / n_clients * figure.get_figheight() > LINE:
             room = (right - node.born) / end
-            text = next((t for t in names(run, node) if 0.015 + 0.0138 * len(t) < room), "")
+            text = next((t for t in names(node) if 0.02 + 0.0138 * len(t) < room), "")
             ax.text(node.born + 0.012 * end, y + height / 2, text, va="center", fontsize=8.5, color=INK)
-    ax.set(xlim=(0, end), ylim=(n_clients, 0), xlabel="round", ylabel="clients, by cluster")
+    ax.set(ylim=(n_clients, 0), ylabel="clients, by cluster")
+    rounds_axis(ax, end)
     return figure
 
 
@@ -52,12 +57,9 @@ def order(run: Run) -> list[int]:
     return sorted(run.leaves, key=lambda c: low.get(c, c))
 
 
-def names(run: Run, node: Node) -> list[str]:
-    """What to write into a band, from the most to the least that may fit."""
-    n, score = len(node.members), davies_bouldin(run, node)
-    long, short = f"cluster {node.id} · {n} clients", f"{node.id} · {n}"
-    scored = [] if score is None else [f"{long} · DB {score:.2f}", f"{short} · DB {score:.2f}"]
-    return [*scored[:1], long, *scored[1:], short, str(node.id)]
+def names(node: Node) -> list[str]:
+    """What to write into a band, from the most to the least that may fit; a number alone is always the cluster's."""
+    return [f"cluster {node.id}: {plural(len(node.members), 'client')}", f"cluster {node.id}", str(node.id)]
 
 
 def davies_bouldin(run: Run, node: Node) -> float | None:

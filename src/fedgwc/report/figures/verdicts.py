@@ -10,42 +10,45 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Floats
 from fedgwc.report.content import plural
 from fedgwc.report.data import Judged
-from fedgwc.report.theme import INK, SOFT, WIDE, looks, styled
+from fedgwc.report.figures.axes import rounds_axis
+from fedgwc.report.theme import INK, SOFT, WIDE, looks, panels, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RING: dict[str, Any] = {"color": INK, "marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": ""}
+MANY = 60  # windows, from which on lines between them would hide them
 Lines = dict[int, list[Judged]]  # per cluster: its windows, in the order of rounds
 
 
 @styled
 def draw(lines: Lines, colour: dict[int, str], end: int, algorithm: FedGWC) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDE[0], 4.6), dpi=72, layout="constrained")
-    panels = figure.subplots(3, 1, sharex=True)
+    figure, rows = panels(3, (WIDE[0], 4.6))
+    many = sum(map(len, lines.values())) > MANY
     titles = {
         "agreement with the window before": algorithm.agreement,
         f"share of rounds with drift of {algorithm.drift:g} or more": 0.5,
         f"share of rounds with contrast of {algorithm.contrast:g} or more": 0.5,
     }
-    for i, (ax, (title, asked)) in enumerate(zip(panels, titles.items(), strict=True)):
+    for i, (ax, (title, asked)) in enumerate(zip(rows, titles.items(), strict=True)):
         for (cluster, judged), look in zip(lines.items(), looks(colour.get(c, SOFT) for c in lines), strict=True):
             seen = zip(judged, readings(judged)[:, i], strict=True)
             points = [(j.round, y, j.verdict.divides) for j, y in seen if np.isfinite(y)]
             rings = [p for p in points if p[2]]
-            line = look | {"markersize": 4, "linewidth": 1.2, "label": f"cluster {cluster}"}
+            line = look | {"markersize": 3 if many else 4, "linewidth": 0.5 if many else 1.2, "label": f"cluster {cluster}"}
             for some, how in ((points, line), (rings, RING)):
                 if some:  # nothing at all has no place, which the layout cannot bear
                     ax.plot([p[0] for p in some], [p[1] for p in some], clip_on=False, **how)
         ax.axhline(asked, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)))
         ax.set_title(title, pad=9)  # room for a ring at the top
-        ax.set(ylim=(0, 1), xlim=(0, end), yticks=(0, 0.5, 1))
+        ax.annotate(
+            f"{asked:g}", (1, asked), (5, 0), ("axes fraction", "data"), "offset points", va="center", color=SOFT, fontsize=8
+        )
+        ax.set(ylim=(0, 1), yticks=(0, 0.5, 1))
         ax.grid(axis="y")
-    panels[-1].set_xlabel("round")
+    rounds_axis(rows[-1], end)
     if len(lines) > 1:
-        named = dict(zip(*reversed(panels[-1].get_legend_handles_labels()), strict=True))
+        named = dict(zip(*reversed(rows[-1].get_legend_handles_labels()), strict=True))
         figure.legend(named.values(), named.keys(), loc="outside upper left", ncols=3)
     return figure
 

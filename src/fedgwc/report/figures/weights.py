@@ -6,39 +6,57 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgwc.report.theme import GRID, INK, MARKERS, SOFT, canvas, styled
+from fedgwc.core import Floats
+from fedgwc.report.theme import GRID, MARKERS, PAPER, SOFT, canvas, styled
 from fedgwc.report.weights import Weights
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+BARS = 250  # clients up to which each has a bar of its own; more would merge
+MARKED = 2000  # clients up to which each has a marker
+NARROWEST = 0.035  # of the axis: the room that a cluster's number takes
 
 
 @styled
 def draw(weights: list[Weights], colour: dict[int, str]) -> Figure:
     figure, ax = canvas()
-    total, gap, left = sum(len(w.clients) for w in weights), 2, 0
+    total, left, middles = sum(len(w.clients) for w in weights), 0.0, []
     for i, w in enumerate(weights):
-        x = left + np.arange(len(w.clients))
-        face = colour.get(w.cluster, SOFT)
-        if total > 250:  # single bars would merge anyway
-            ax.fill_between(x, w.low, w.high, color=face, alpha=0.3, linewidth=0)
-        else:
-            ax.vlines(x, w.low, w.high, color=face, linewidth=1.6, alpha=0.55)
-        ax.plot(x, w.gamma, MARKERS[i % len(MARKERS)] if total <= 2000 else "-", color=face, markersize=3 if total > 60 else 4.5)
-        if len(w.clients) > 0.035 * total:
-            middle = left + (len(w.clients) - 1) / 2
-            name = f"cluster {w.cluster}" if len(w.clients) > 0.16 * total else str(w.cluster)
-            ax.annotate(
-                name, (middle, 1), (0, 3), ("data", "axes fraction"), "offset points", ha="center", color=INK, fontsize=8.5
-            )
-        left += len(w.clients) + gap
+        width = max(len(w.clients), NARROWEST * total) + 0.01 * total
+        middles.append(left + width / 2)
+        x = middles[-1] + np.arange(len(w.clients), dtype=np.float64) - (len(w.clients) - 1) / 2
+        _cluster(ax, w, x, colour.get(w.cluster, SOFT), i, total)
+        left += width
         if i < len(weights) - 1:
-            ax.axvline(left - (gap + 1) / 2, color=GRID, linewidth=0.8)
-    ax.set(
-        xlim=(-1, left - gap), xticks=[], xlabel="clients, from low to high weight in each cluster", ylabel="Gaussian weight γ"
-    )
+            ax.axvline(left, color=GRID, linewidth=0.8)
+    named = apart(middles, NARROWEST * left)
+    ax.set_xticks([middles[i] for i in named], [str(weights[i].cluster) for i in named])
+    ax.tick_params(axis="x", length=0)
+    ax.set(xlim=(0, left), xlabel="cluster, its clients from low to high weight", ylabel="Gaussian weight γ")
     ax.grid(axis="y")
     return figure
+
+
+def _cluster(ax: Axes, w: Weights, x: Floats, face: str, i: int, total: int) -> None:
+    known = ~w.once
+    if total > BARS:
+        ax.fill_between(x[known], w.low[known], w.high[known], color=face, alpha=0.3, linewidth=0)
+    else:
+        ax.vlines(x[known], w.low[known], w.high[known], color=face, linewidth=1.6, alpha=0.55)
+    marker, size = MARKERS[i % len(MARKERS)] if total <= MARKED else ",", 3 if total > 60 else 4.5
+    for some, fill in ((known, face), (w.once, PAPER)):
+        ax.plot(x[some], w.gamma[some], marker, color=face, markerfacecolor=fill, markeredgewidth=0.8, markersize=size)
+
+
+def apart(places: list[float], gap: float) -> list[int]:
+    """Which of the rising places to name, so that no two are nearer to each other than `gap`: of very many not all."""
+    named: list[int] = []
+    for i, place in enumerate(places):
+        if not named or place - places[named[-1]] >= gap:
+            named.append(i)
+    return named
 
 
 def describe(weights: list[Weights]) -> str:
