@@ -182,7 +182,7 @@ def test_who_was_divided_has_the_colour_of_its_largest_child() -> None:
     rows = [(0, None, 0, 5, 0, 10), (1, 0, 5, 8, 0, 7), (2, 0, 5, None, 7, 10), (3, 1, 8, None, 0, 3), (4, 1, 8, None, 3, 7)]
     nodes = tuple(Node(i, parent, born, ended, ids[a:b], {}) for i, parent, born, ended, a, b in rows)
     clusters = np.array([3] * 3 + [4] * 4 + [2] * 3)
-    found = colours(Run(None, {}, [], clusters, None, np.zeros((10, 2)), nodes))  # type: ignore[arg-type]
+    found = colours(Run(None, {}, [], clusters, None, np.ones(10, int), None, nodes))  # type: ignore[arg-type]
     assert found == {0: NEUTRAL, 1: LIGHT[0], 2: LIGHT[1], 3: LIGHT[2], 4: LIGHT[0]}
 
 
