@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -41,12 +41,12 @@ class Aggregator:
     Median and trimmed mean count every client once, whatever `weights` says: a sample count is the client's own word.
     """
 
-    weights: Literal["samples", "equal"] = "samples"
-    momentum: float = 0.0
-    lr: float = 1.0
-    combine: Literal["mean", "median", "trimmed-mean", "clipped-mean"] = "mean"
-    trim: float = 0.2  # of "trimmed-mean": share left out at each end, rounded up
-    clip: float = 0.0  # of "clipped-mean": longest step from the server's model; 0: the cohort's median length
+    weights: Annotated[Literal["samples", "equal"], "what a client counts by"] = "samples"
+    momentum: Annotated[float, "of the server's step, in [0, 1)"] = 0.0
+    lr: Annotated[float, "of the server's step; 1: the clients' mean as it is"] = 1.0
+    combine: Annotated[Literal["mean", "median", "trimmed-mean", "clipped-mean"], "what stands for the cohort's models"] = "mean"
+    trim: Annotated[float, "of trimmed-mean: share left out at each end, rounded up"] = 0.2
+    clip: Annotated[float, "of clipped-mean: longest step from the server's model; 0: the cohort's median length"] = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:

@@ -280,11 +280,15 @@ def deploy_run(folder: Deployment) -> None:
 
 
 @app.command("list")
-def list_() -> None:
-    """What there is: recipes, algorithms, data sets, models."""
+def list_(
+    name: Annotated[
+        str | None, typer.Argument(help="Show its settings; also of a recipe's table: local, engine, evaluate.")
+    ] = None,
+) -> None:
+    """What there is: recipes, algorithms, data sets, models. With a name: what can be set of it."""
     from fedgwc.commands.listing import list_command
 
-    list_command()
+    list_command(name)
 
 
 @app.callback(invoke_without_command=True)

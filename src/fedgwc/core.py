@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -196,6 +196,9 @@ def several(models: Tensor, k: int, who: str) -> Tensor:
             f"stack {k} independent initialisations"
         )
     return models
+
+
+Rate = Annotated[float, "share of the clients that train in a round (at least 3 clients)"]
 
 
 def check_rate(rate: float) -> None:

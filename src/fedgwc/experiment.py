@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -47,13 +47,23 @@ BUILT = ("data", "model")  # tables that are arguments of a function
 TABLES = (*BUILT, "local", "algorithm", "engine", "evaluate")
 
 
+class Shaped(Protocol):
+    """What a network needs to know of the data; a federation is one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def n_classes(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Evaluate:
     """When to measure and when to save."""
 
-    every: int | None = None  # rounds between evaluations; None: a hundredth of the run
-    client_updates: int | None = None  # stop once so many clients have trained, whatever the round; None: after `rounds`
-    checkpoint_seconds: float = 30.0  # time between checkpoints; one is always written at the end and on Ctrl-C
+    every: Annotated[int | None, "rounds between evaluations; unset: a hundredth of the run"] = None
+    client_updates: Annotated[int | None, "stop once so many clients have trained, if that is before the last round"] = None
+    checkpoint_seconds: Annotated[float, "time between checkpoints; one is always written at the end and on Ctrl-C"] = 30.0
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:
@@ -98,7 +108,7 @@ class Experiment:
         seed = convert(settings.pop("seed", self.seed), int, "data.seed")
         return call(build, settings, "data", seed=seed)
 
-    def module(self, federation: Federation, start: int = 0) -> nn.Module:
+    def module(self, federation: Shaped, start: int = 0) -> nn.Module:
         """The network, freshly initialised; `start` numbers independent initialisations of one seed."""
         settings = dict(self.tables["model"])
         build = lookup(MODELS, settings.pop("name", None), "model")
@@ -261,8 +271,8 @@ def _renamed(tables: dict[str, Any], kind: str, known: Mapping[str, Any], names:
 
 
 def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[Assignment] = ()) -> Experiment:
-    """An experiment from a recipe's name, a TOML file or a dict of tables."""
-    sets = list(sets)
+    """An experiment from a recipe's name, a TOML file or a dict of tables, with `a.b=c` assignments: several, or one as it is."""
+    sets = [sets] if isinstance(sets, str) else list(sets)
     tables = assigned(dict(recipe), sets) if isinstance(recipe, Mapping) else read_recipe(recipe, sets)
     return as_asked(experiment(tables), sets)
 

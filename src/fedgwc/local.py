@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -31,13 +31,13 @@ class LocalTraining:
     `batch` uses all it has in every step, and the loss of such a step is the mean over those.
     """
 
-    steps: int | None = None
-    epochs: int | None = None
-    batch: int = 64
-    lr: float = 0.01
-    weight_decay: float = 0.0
-    momentum: float = 0.0
-    prox: float = 0.0  # > 0: FedProx, a pull of this strength towards the model that was sent
+    steps: Annotated[int | None, "local steps, the same for all clients"] = None
+    epochs: Annotated[int | None, "in place of steps: passes over each client's own data; with neither, one"] = None
+    batch: Annotated[int, "samples per step; a client with fewer uses all it has"] = 64
+    lr: Annotated[float, "learning rate"] = 0.01
+    weight_decay: Annotated[float, "added to the gradient, times the weights"] = 0.0
+    momentum: Annotated[float, "of SGD, in [0, 1); it starts anew in every round"] = 0.0
+    prox: Annotated[float, "> 0: FedProx, a pull of this strength towards the model that was sent"] = 0.0
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:

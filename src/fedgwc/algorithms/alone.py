@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample
+from fedgwc.core import Clustering, Engine, Ids, Rate, Rng, check_rate, cohort_size, sample
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class AloneState:
 class Alone:
     """Every client trains a model of its own: one start for all, as many clients a round as elsewhere, and no averages."""
 
-    rate: float = 0.1  # share of the clients that train in a round (at least 3 clients)
+    rate: Rate = 0.1
 
     def __post_init__(self) -> None:
         check_rate(self.rate)

@@ -7,7 +7,7 @@ clients of one group pull the same way, and the cosines of their updates show th
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -65,15 +65,15 @@ class CFLState:
 class CFL:
     """Recursive bipartition. `eps1` and `eps2` are lengths of updates, so they depend on the model and on local training."""
 
-    rate: float = 0.1  # share of each cluster that trains in a round (at least 3 clients)
-    eps1: float = 0.4  # the cluster stands still when its mean update is shorter
-    eps2: float = 1.6  # and somebody still pulls when the longest update is longer
-    gamma: float = 0.0  # the paper's bound on the noise of a client's gradient, in [0, 1): a cut must be wider; 0: any cut
-    linkage: Literal["single", "complete"] = "single"  # single: the optimal cut; complete: balanced, as in the public code
-    min_size: int = 3  # smallest cluster; 1: the paper's
-    seen: float = 0.9  # share of a cluster whose updates must be known before it may split
-    memory_mb: int = 256  # most that the known updates may take; beyond, they are kept as sketches
-    sketch: int = 4096  # numbers per sketch; cosines are then off by about 1 / sqrt(sketch)
+    rate: Annotated[float, "share of each cluster that trains in a round (at least 3 clients)"] = 0.1
+    eps1: Annotated[float, "the cluster stands still when its mean update is shorter"] = 0.4
+    eps2: Annotated[float, "and somebody still pulls when the longest update is longer"] = 1.6
+    gamma: Annotated[float, "bound on the noise of a client's gradient, in [0, 1): a cut must be wider; 0: any cut"] = 0.0
+    linkage: Annotated[Literal["single", "complete"], "the optimal cut, or a balanced one as in public code"] = "single"
+    min_size: Annotated[int, "smallest cluster; 1: the paper's"] = 3
+    seen: Annotated[float, "share of a cluster whose updates must be known before it may split"] = 0.9
+    memory_mb: Annotated[int, "most that the known updates may take; beyond, they are kept as sketches"] = 256
+    sketch: Annotated[int, "numbers per sketch; cosines are then off by about 1 / sqrt(sketch)"] = 4096
     aggregator: Aggregator = field(default_factory=Aggregator)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample
+from fedgwc.core import Clustering, Engine, Ids, Rate, Rng, check_rate, cohort_size, sample
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class FedAvgState:
 class FedAvg:
     """One model for everybody: each round a sampled cohort trains it and the server takes the mean."""
 
-    rate: float = 0.1  # share of the clients that train in a round (at least 3 clients)
+    rate: Rate = 0.1
     aggregator: Aggregator = field(default_factory=Aggregator)
 
     def __post_init__(self) -> None:

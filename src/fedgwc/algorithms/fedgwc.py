@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,48 +78,48 @@ ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
 class FedGWC:
     """Algorithm 2. The defaults are the preset `fedgwc`; ALGORITHMS has `fedgwc-paper` and `fedgwc-release`."""
 
-    rate: float = 0.1  # share of each cluster that trains in a round (at least 3 clients)
+    rate: Annotated[float, "share of each cluster that trains in a round (at least 3 clients)"] = 0.1
     aggregator: Aggregator = field(default_factory=Aggregator)
-    beta: float = 0.5  # spread of the RBF kernel
-    n_max: int = 5  # most groups that are looked for; "windows" then cuts in two, at the widest gap between them
-    min_size: int = 3  # smallest group; 3 / rate keeps the total cohort constant up to rounding, but finds no smaller group
+    beta: Annotated[float, "spread of the RBF kernel"] = 0.5
+    n_max: Annotated[int, "most groups that are looked for; windows then cuts in two, at the widest gap"] = 5
+    min_size: Annotated[int, "smallest group; 3 / rate would keep the clients trained per round constant, up to rounding"] = 3
     # Rewards
-    statistics: Literal["plain", "weighted"] = "plain"  # mean and variance of the cohort's losses: plain, or by sample counts
-    loss_samples: int = 0  # > 0: mean and variance of this many normal draws instead
-    normalise: bool = False  # divide rewards by their sum over the cohort
-    sides: bool = True  # keep two more matrices like P: on which side of the mean losses lie, and how much they vary
-    echo: bool = True  # and a third, of echoes: how much lower k's first loss is after j has trained; needs `sides` and pairs
+    statistics: Annotated[Literal["plain", "weighted"], "of the cohort's losses: plain, or by sample counts"] = "plain"
+    loss_samples: Annotated[int, "> 0: mean and variance of this many normal draws instead"] = 0
+    normalise: Annotated[bool, "divide rewards by their sum over the cohort"] = False
+    sides: Annotated[bool, "keep two more matrices like P: on which side of the mean losses lie, and how much they vary"] = True
+    echo: Annotated[bool, "and a third: how much lower k's first loss is after j has trained; needs sides and pairs"] = True
     # Interactions
-    step: Literal["1/n", "constant", "cohort"] = "1/n"  # 1 / visits of the pair; alpha; cohort size / cluster size
-    alpha: float = 0.1  # of step "constant"
-    start: Literal["zero", "1/K^2"] = "zero"  # entries of a fresh P
+    step: Annotated[Literal["1/n", "constant", "cohort"], "1 / visits of the pair; alpha; cohort size / cluster size"] = "1/n"
+    alpha: Annotated[float, "of step=constant"] = 0.1
+    start: Annotated[Literal["zero", "1/K^2"], "entries of a fresh P"] = "zero"
     # When to try a split
-    when: Literal["windows", "visits", "mse"] = "windows"
-    visits: int = 1  # a window ends when half of all pairs were sampled together so often; "visits": try at 1, 2, 4, ... times it
-    agreement: float = 0.94  # least adjusted Rand index between the cuts of two windows in a row
-    directions: int = 6  # leading axes of the clients' cloud in which a cut is searched for: all of them, or the first few
-    contrast: float = 2.0  # variance of losses between clients over that within one, minus 1: at least this in half of the rounds
-    gain: float = 4.0  # how much better than one group several must describe the clients, per additional group; scale of BIC
-    doubt: float = 11.0  # extra gain required if too few can try the division, plus as much again per undone division
-    drift: float = 1.0  # divide regardless of the tests above if the first step's loss is at least 1 + this times the second's
-    second_look: bool = True  # groups are divided on trial: some clients sit out, then tell which of the two models serves them
-    pairs_up_to: int = 4096  # above so many clients, "windows" keeps what it knows by client, half of them seen 10 * visits times
-    eps: float = 1e-5  # "mse": attempt when the mse of P is below this
-    mse_over: Literal["matrix", "touched"] = "matrix"  # entries whose squared change is averaged
-    mse_average: bool = False  # take an exponential average of it over rounds
-    patience: Literal["none", "sweep"] = "none"  # "sweep": mse below eps for cluster size / cohort size rounds in a row
-    failure_resets_mse: bool = False
+    when: Annotated[Literal["windows", "visits", "mse"], "what triggers an attempt to divide"] = "windows"
+    visits: Annotated[int, "half of all pairs have met so often at a window's end; when=visits: try at 1, 2, 4, ... times it"] = 1
+    agreement: Annotated[float, "least adjusted Rand index between the cuts of two windows in a row"] = 0.94
+    directions: Annotated[int, "leading axes of the clients' cloud in which a cut is searched for, all or the first few"] = 6
+    contrast: Annotated[float, "in half of the rounds: variance of losses between clients over that within one, minus 1"] = 2.0
+    gain: Annotated[float, "how much better than one group several must describe clients, for each more; scale of BIC"] = 4.0
+    doubt: Annotated[float, "extra gain where too few can try the division, and again for each one that was undone"] = 11.0
+    drift: Annotated[float, "divide regardless if the first step's loss is at least 1 + this times the second's"] = 1.0
+    second_look: Annotated[bool, "groups are divided on trial: some clients sit out, then tell which model serves them"] = True
+    pairs_up_to: Annotated[int, "above so many clients, windows keeps what it knows by client, not by pair"] = 4096
+    eps: Annotated[float, "when=mse: attempt when the mse of P is below this"] = 1e-5
+    mse_over: Annotated[Literal["matrix", "touched"], "entries whose squared change is averaged"] = "matrix"
+    mse_average: Annotated[bool, "take an exponential average of it over rounds"] = False
+    patience: Annotated[Literal["none", "sweep"], "sweep: mse below eps for cluster size / cohort size rounds in a row"] = "none"
+    failure_resets_mse: Annotated[bool, "an attempt puts the mse back to 1"] = False
     # How to split
-    features: Features = "rows"
-    scaled: bool = False
-    score: Score = "embedding"
-    assign: Assign = "cluster_qr"
-    groups_by_cohort: bool = False  # at most cluster size / cohort size groups
-    strict: bool = False  # Davies-Bouldin below 1, not at most 1
-    after_split: Literal["reset", "keep"] = "reset"  # the children's P
+    features: Annotated[Features, "perception vectors are rows or columns of P"] = "rows"
+    scaled: Annotated[bool, "bring P to [0, 1] by its smallest and largest entry first"] = False
+    score: Annotated[Score, "what Davies-Bouldin looks at: rows of the affinity, or of its spectral embedding"] = "embedding"
+    assign: Annotated[Assign, "how the embedding becomes labels"] = "cluster_qr"
+    groups_by_cohort: Annotated[bool, "at most cluster size / cohort size groups"] = False
+    strict: Annotated[bool, "Davies-Bouldin below 1, not at most 1"] = False
+    after_split: Annotated[Literal["reset", "keep"], "the children's P: fresh, or cut out of the parent's"] = "reset"
     # Sampling
-    cohort: Literal["rate", "same"] = "rate"  # "same": every cluster samples as many as the whole federation would
-    sampling: Literal["uniform", "rare-first"] = "uniform"  # rare-first: weights softmax(min count - count)
+    cohort: Annotated[Literal["rate", "same"], "same: every cluster samples as many as the whole federation would"] = "rate"
+    sampling: Annotated[Literal["uniform", "rare-first"], "rare-first: with weights softmax(min count - count)"] = "uniform"
 
     def __post_init__(self) -> None:
         check_rate(self.rate)

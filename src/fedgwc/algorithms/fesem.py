@@ -7,7 +7,7 @@ A client belongs to the centre that its trained model lies nearest to (E-step); 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, sample, several, stacked
+from fedgwc.core import Clustering, Engine, Ids, Rate, Rng, check_rate, cohort_size, sample, several, stacked
 from fedgwc.errors import InputError
 
 
@@ -35,9 +35,9 @@ class FeSEM:
     trained from one common point differ by what the clients' data did to them, which is what the distance should measure.
     """
 
-    rate: float = 0.1  # share of the clients that train in a round (at least 3 clients)
-    k: int = 2  # centres
-    start: Literal["common", "independent"] = "common"  # "independent": k initialisations, and clients are dealt out at random
+    rate: Rate = 0.1
+    k: Annotated[int, "centres"] = 2
+    start: Annotated[Literal["common", "independent"], "independent: k initialisations, clients dealt out at random"] = "common"
     aggregator: Aggregator = field(default_factory=Aggregator)
 
     def __post_init__(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rng, check_rate, cohort_size, losses_under, sample, several, stacked
+from fedgwc.core import Clustering, Engine, Ids, Rate, Rng, check_rate, cohort_size, losses_under, sample, several, stacked
 from fedgwc.errors import InputError
 
 
@@ -22,8 +23,8 @@ class IFCAState:
 class IFCA:
     """Algorithm 1 with model averaging. The k models must start apart: `init` takes them as [k, D]."""
 
-    rate: float = 0.1  # share of the clients that train in a round (at least 3 clients)
-    k: int = 2  # models; the number of groups has to be known or tried
+    rate: Rate = 0.1
+    k: Annotated[int, "models; the number of groups has to be known or tried"] = 2
     aggregator: Aggregator = field(default_factory=Aggregator)
 
     def __post_init__(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedgwc.core import Ids
+from fedgwc.data import options
 from fedgwc.data.federation import Federation, from_arrays
 from fedgwc.data.held_out import held_out
 from fedgwc.data.npz import read_npz
@@ -21,14 +22,14 @@ Arrays = dict[str, NDArray[Any]]
 
 def arrays(
     *,
-    seed: int,
-    path: str,
-    test_share: float = 0.2,
-    shape: tuple[int, ...] | None = None,
-    n_classes: int | None = None,
-    mean: tuple[float, ...] = (),
-    std: tuple[float, ...] = (),
-    augment: bool = False,
+    seed: options.Seed,
+    path: Annotated[str, "a folder of one .npz per client, or one .npz with x, y, client"],
+    test_share: options.TestShare = 0.2,
+    shape: Annotated[tuple[int, ...] | None, "of a sample, if it must be this one"] = None,
+    n_classes: Annotated[int | None, "more, where there are classes that nobody has; unset: the highest label + 1"] = None,
+    mean: Annotated[tuple[float, ...], "subtracted from samples: one value, or one per channel"] = (),
+    std: Annotated[tuple[float, ...], "what samples are divided by then, likewise"] = (),
+    augment: options.Augment = False,
 ) -> Federation:
     """`path` is a folder of one `.npz` per client (x, y and perhaps x_test, y_test), or one `.npz` with x, y, client.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -34,16 +34,16 @@ class Pool:
 class Group:
     """Clients that are alike. `Group(85)` and `Group(15, relabel=1)` make the default federation."""
 
-    clients: int
-    partition: Literal["iid", "dirichlet", "shards"] = "iid"
-    alpha: float | None = None  # of the Dirichlet partition; None: 0.5
-    shards: int | None = None  # per client, of the shards partition; None: 2
-    train_size: int | None = None  # images per client; None: the federation's
-    test_size: int | None = None
-    noise: float = 0.0  # standard deviation, after normalisation
-    blur: float = 0.0  # sigma in pixels
-    rotate: float = 0.0  # degrees
-    relabel: int = 0  # added to each label
+    clients: Annotated[int, "how many"]
+    partition: Annotated[Literal["iid", "dirichlet", "shards"], "how classes are dealt out to them"] = "iid"
+    alpha: Annotated[float | None, "of the Dirichlet partition; 0: one class per client; unset: 0.5"] = None
+    shards: Annotated[int | None, "per client, of the shards partition; unset: 2"] = None
+    train_size: Annotated[int | None, "training samples per client; unset: the federation's"] = None
+    test_size: Annotated[int | None, "test samples per client, likewise"] = None
+    noise: Annotated[float, "standard deviation, after normalisation"] = 0.0
+    blur: Annotated[float, "sigma in pixels"] = 0.0
+    rotate: Annotated[float, "degrees"] = 0.0
+    relabel: Annotated[int, "added to each label, modulo the number of classes"] = 0
 
     def __post_init__(self) -> None:
         if self.clients < 1:

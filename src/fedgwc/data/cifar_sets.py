@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
-from fedgwc.data import authors_partition, fedvision
+from fedgwc.data import authors_partition, fedvision, options
 from fedgwc.data.build import Group, federate
 from fedgwc.data.cifar import CIFAR10, CIFAR100, COUNTS, Cifar, Kind, read
 from fedgwc.data.federation import Federation
 from fedgwc.data.held_out import split_clients
 from fedgwc.errors import InputError, NotHere
 
+PartitionFile = Annotated[str | None, "decides the clients: csv of a user split, or json(.gz) of FedGWC's authors (CIFAR-100)"]
+Images = Annotated[tuple[int, ...], "train and test images that the files must have; only made data have others"]
+
 
 def cifar10(
     *,
-    seed: int,
-    root: str | None = None,
-    groups: tuple[Group, ...] = (Group(100, "dirichlet", alpha=0.05),),
-    train_size: int = 500,
-    test_size: int = 100,
-    augment: bool = True,
-    partition_file: str | None = None,
-    images: tuple[int, ...] = COUNTS,
+    seed: options.Seed,
+    root: options.Root = None,
+    groups: options.Groups = (Group(100, "dirichlet", alpha=0.05),),
+    train_size: options.TrainSize = 500,
+    test_size: options.TestSize = 100,
+    augment: options.Augment = True,
+    partition_file: PartitionFile = None,
+    images: Images = COUNTS,
 ) -> Federation:
     """60,000 colour images of 32x32 pixels in 10 classes. A `partition_file` (csv of a user split) decides the clients.
 
@@ -34,14 +38,14 @@ def cifar10(
 
 def cifar100(
     *,
-    seed: int,
-    root: str | None = None,
-    groups: tuple[Group, ...] = (Group(100, "dirichlet", alpha=0.5),),
-    train_size: int = 500,
-    test_size: int = 100,
-    augment: bool = True,
-    partition_file: str | None = None,
-    images: tuple[int, ...] = COUNTS,
+    seed: options.Seed,
+    root: options.Root = None,
+    groups: options.Groups = (Group(100, "dirichlet", alpha=0.5),),
+    train_size: options.TrainSize = 500,
+    test_size: options.TestSize = 100,
+    augment: options.Augment = True,
+    partition_file: PartitionFile = None,
+    images: Images = COUNTS,
 ) -> Federation:
     """60,000 colour images of 32x32 pixels in 100 classes.
 

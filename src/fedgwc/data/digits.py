@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from fedgwc.data import options
 from fedgwc.data.build import Group, Pool, federate
 from fedgwc.data.federation import Federation
 
 
 def digits(
     *,
-    seed: int,
-    groups: tuple[Group, ...] = (Group(85), Group(15, relabel=1)),
-    train_size: int = 12,
-    test_size: int = 5,
+    seed: options.Seed,
+    groups: options.Groups = (Group(85), Group(15, relabel=1)),
+    train_size: options.TrainSize = 12,
+    test_size: options.TestSize = 5,
 ) -> Federation:
     """1,797 handwritten digits of 1x8x8 pixels in [0, 1]; a seeded 30 % of them are test images."""
     from sklearn.datasets import load_digits

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedgwc.data import idx
+from fedgwc.data import idx, options
 from fedgwc.data.build import Group, Pool, federate
 from fedgwc.data.federation import Federation
 from fedgwc.data.roots import Root, not_found, places
@@ -19,13 +19,13 @@ BUNDLE = "gzip.zip"  # all EMNIST splits, as NIST offers them
 
 def emnist(
     *,
-    seed: int,
-    root: str | None = None,
-    split: Literal["bymerge", "balanced"] = "bymerge",
-    groups: tuple[Group, ...] = (Group(400, "dirichlet", alpha=0.01),),
-    train_size: int = 512,
-    test_size: int = 100,
-    augment: bool = False,
+    seed: options.Seed,
+    root: options.Root = None,
+    split: Annotated[Literal["bymerge", "balanced"], "which of EMNIST's"] = "bymerge",
+    groups: options.Groups = (Group(400, "dirichlet", alpha=0.01),),
+    train_size: options.TrainSize = 512,
+    test_size: options.TestSize = 100,
+    augment: options.Augment = False,
 ) -> Federation:
     """Handwritten digits and letters of 1x28x28 pixels in 47 classes: 814,255 (bymerge) or 131,600 (balanced) of them."""
     return federate(emnist_pool(root, split), groups, train_size, test_size, seed, augment=augment)
@@ -33,12 +33,12 @@ def emnist(
 
 def mnist(
     *,
-    seed: int,
-    root: str | None = None,
-    groups: tuple[Group, ...] = (Group(100, "dirichlet", alpha=0.5),),
-    train_size: int = 500,
-    test_size: int = 100,
-    augment: bool = False,
+    seed: options.Seed,
+    root: options.Root = None,
+    groups: options.Groups = (Group(100, "dirichlet", alpha=0.5),),
+    train_size: options.TrainSize = 500,
+    test_size: options.TestSize = 100,
+    augment: options.Augment = False,
 ) -> Federation:
     """70,000 handwritten digits of 1x28x28 pixels."""
     return federate(mnist_pool(root), groups, train_size, test_size, seed, augment=augment)

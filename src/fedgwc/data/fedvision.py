@@ -15,11 +15,13 @@ import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
 
 from fedgwc.core import Ids
+from fedgwc.data import options
 from fedgwc.data.federation import Federation, Samples
 from fedgwc.data.held_out import split_clients
 from fedgwc.data.images import ImageCache
@@ -57,9 +59,17 @@ LANDMARKS = UserSet("landmarks", "landmarks-user-160k", "federated_train.csv", 8
 INATURALIST = UserSet("inaturalist", "inaturalist-user-120k", "federated_train_user_120k.csv", 2714)
 USER_SETS = {users.name: users for users in (LANDMARKS, INATURALIST)}
 
+Size = Annotated[int, "height and width to which photographs are brought"]
+
 
 def landmarks(
-    *, seed: int, root: str | None = None, size: int = 224, min_images: int = 2, test_share: float = 0.2, augment: bool = False
+    *,
+    seed: options.Seed,
+    root: options.Root = None,
+    size: Size = 224,
+    min_images: options.MinImages = 2,
+    test_share: options.TestShare = 0.2,
+    augment: options.Augment = False,
 ) -> Federation:
     """Landmarks-User-160K: 164,172 photographs of 2,028 landmarks, by photographer.
 
@@ -69,7 +79,13 @@ def landmarks(
 
 
 def inaturalist(
-    *, seed: int, root: str | None = None, size: int = 224, min_images: int = 2, test_share: float = 0.2, augment: bool = False
+    *,
+    seed: options.Seed,
+    root: options.Root = None,
+    size: Size = 224,
+    min_images: options.MinImages = 2,
+    test_share: options.TestShare = 0.2,
+    augment: options.Augment = False,
 ) -> Federation:
     """iNaturalist-User-120K: 120,300 photographs of 1,203 species, by observer; the settings are those of landmarks."""
     return _federation(INATURALIST, root, size, min_images, test_share, seed, augment)

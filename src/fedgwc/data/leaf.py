@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedgwc.core import Ids
+from fedgwc.data import options
 from fedgwc.data.federation import Federation, Rows
 from fedgwc.data.held_out import split_clients
 from fedgwc.data.roots import Root, not_found, places
@@ -31,7 +32,12 @@ class Shards:
 
 
 def leaf_femnist(
-    *, seed: int, root: str | None = None, min_images: int = 2, test_share: float = 0.2, augment: bool = False
+    *,
+    seed: options.Seed,
+    root: options.Root = None,
+    min_images: options.MinImages = 2,
+    test_share: options.TestShare = 0.2,
+    augment: options.Augment = False,
 ) -> Federation:
     """Clients are the users of LEAF's json files.
 

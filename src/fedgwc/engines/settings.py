@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
@@ -20,16 +20,16 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class EngineSettings:
     """Defaults choose for the model and machine at hand; what was chosen is written to the run's config.json."""
 
-    device: str = "auto"  # auto | cpu | cuda
-    how: How = "auto"  # stacked in one vmap step, one client at a time, or one client per worker process
-    dtype: Literal["float32", "float64"] = "float32"
-    precision: Literal["float32", "tf32", "bf16"] = "tf32"  # of products on CUDA; a CPU always computes in full
-    threads: int = 0  # of PyTorch while clients train; 0: one for stacked small models and for workers, else every core
-    workers: int = 0  # processes of how="workers"; 0: one per core
-    chunk: int = 0  # most clients stacked at once, to bound memory; 0: by the size of the model, which for small ones is all
-    stack_random: bool = False  # stack models with Dropout too; their random draws then depend on the company
-    deterministic: bool = False  # on CUDA: only kernels that give the same bits every time
-    graphs: bool = True  # on CUDA: record a cohort's whole training, and evaluation, once and replay it
+    device: Annotated[str, "auto (cuda where there is one), cpu or cuda"] = "auto"
+    how: Annotated[How, "stacked in one vmap step, one client at a time, or one client per worker process"] = "auto"
+    dtype: Annotated[Literal["float32", "float64"], "of models and of what is computed"] = "float32"
+    precision: Annotated[Literal["float32", "tf32", "bf16"], "of products on CUDA; a CPU always computes in full"] = "tf32"
+    threads: Annotated[int, "of PyTorch while clients train; 0: every core if convolutional models go one by one, else one"] = 0
+    workers: Annotated[int, "processes of how=workers; 0: one per core"] = 0
+    chunk: Annotated[int, "most clients stacked at once, to bound memory; 0: by the model's size, all if it is small"] = 0
+    stack_random: Annotated[bool, "stack models with Dropout too; their random draws then depend on the company"] = False
+    deterministic: Annotated[bool, "on CUDA: only kernels that give the same bits every time"] = False
+    graphs: Annotated[bool, "on CUDA: record a cohort's whole training, and evaluation, once and replay it"] = True
 
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cpu", "cuda"):

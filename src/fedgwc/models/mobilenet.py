@@ -6,6 +6,7 @@ import pickletools
 import zipfile
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from safetensors.torch import load_file
@@ -22,8 +23,11 @@ PICKLES = 5  # at the head of a .pth file from before torch packed them as zip
 LONGEST_NAME = 1000
 HEAD = ("classifier.1.weight", "classifier.1.bias")
 
+Weights = Annotated[str | None, "a .pth or .safetensors file to start from, such as torchvision's of ImageNet"]
+Dropout = Annotated[float, "before the classifier, in [0, 1); 0 lets clients be stacked"]
 
-def mobilenet_v2(shape: tuple[int, ...], n_classes: int, *, weights: str | None = None, dropout: float = 0.2) -> nn.Module:
+
+def mobilenet_v2(shape: tuple[int, ...], n_classes: int, *, weights: Weights = None, dropout: Dropout = 0.2) -> nn.Module:
     """MobileNetV2 at width 1.0 with BatchNorm (Sandler et al., 2018); 3,504,872 parameters at 3 channels and 1000 classes.
 
     The state has the names and shapes of torchvision's, so its published weights load from `weights`, a `.pth` or

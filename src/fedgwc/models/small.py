@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Annotated
 
 from torch import nn
 
@@ -11,8 +12,10 @@ from fedgwc.errors import InputError
 
 KERNEL = 5  # both convolutional networks use 5x5 kernels and 2x2 pooling
 
+Hidden = Annotated[tuple[int, ...], "widths of the layers between samples and classes; []: none"]
 
-def mlp(shape: tuple[int, ...], n_classes: int, *, hidden: tuple[int, ...] = (32,)) -> nn.Module:
+
+def mlp(shape: tuple[int, ...], n_classes: int, *, hidden: Hidden = (32,)) -> nn.Module:
     """Dense layers with ReLU between them; digits with one hidden layer of 32: 2,410 parameters."""
     return nn.Sequential(nn.Flatten(), *_dense((math.prod(shape), *hidden, n_classes)))
 
