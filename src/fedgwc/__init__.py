@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
     from fedgwc.runner import Result, rounds, run
     from fedgwc.together import run_together
+    from fedgwc.trained import load_model
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ _HOME = {
     "gaussian_sides": "readings",
     "gaussian_spreads": "readings",
     "load": "experiment",
+    "load_model": "trained",
     "loss_variances": "readings",
     "perception_distances": "perception",
     "rounds": "runner",
@@ -86,6 +88,7 @@ __all__ = [
     "gaussian_sides",
     "gaussian_spreads",
     "load",
+    "load_model",
     "loss_variances",
     "metrics",
     "perception_distances",

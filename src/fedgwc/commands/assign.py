@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 
 from fedgwc.commands.tables import Table, show
 from fedgwc.data.arrays import load
 from fedgwc.data.federation import Federation, Rows
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
-from fedgwc.experiment import experiment
 from fedgwc.local import FlatModel
 from fedgwc.record import RunFolder
+from fedgwc.trained import Inputs, filled, inputs_of, model_files, network_of
 
 
 def assign_command(run: Path, data: Path) -> None:
@@ -33,41 +30,25 @@ def assign_command(run: Path, data: Path) -> None:
 
 def assign(run: Path, data: Path) -> tuple[list[Path], list[float], list[float]]:
     """Each cluster's model file with its loss and accuracy on the client's training data."""
-    folder = RunFolder(run)
-    config = folder.config()
-    files = sorted((run / "models").glob("cluster-*.safetensors"), key=lambda p: int(p.stem.split("-")[1]))
-    if not files:
-        raise InputError(f"{run} has no models yet; they are written when a run is finished")
-    federation = _client(data, config.get("federation", {}))
-    module = experiment(config["experiment"]).begun_with(config).module(federation)
+    config = RunFolder(run).config()
+    files = list(model_files(run).values())
+    federation = _client(data, inputs_of(config))
+    module = network_of(config)
     engine = Simulator(federation, module)
-    models = torch.stack([_vector(module, f) for f in files])
+    models = torch.stack([FlatModel(filled(module, f)).vector() for f in files])
     n = len(files)
     scores = engine.evaluate(np.zeros(n, np.int64), models, np.arange(n), "train")
     return files, scores.loss.tolist(), (scores.correct.sum(1) / scores.total.sum(1)).tolist()
 
 
-def _client(data: Path, about: dict[str, Any]) -> Federation:
+def _client(data: Path, inputs: Inputs) -> Federation:
     """The new client alone, its data prepared as the federation's were."""
     table = load(data, ("x", "y"))
     x, y = torch.from_numpy(table["x"]), torch.from_numpy(table["y"].astype(np.int64))
-    try:
-        shape, n_classes = tuple(about["shape"]), int(about["n_classes"])
-        mean, std = (tuple(map(float, about[key])) for key in ("mean", "std"))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"the run's config.json does not describe its federation: {error!r}") from None
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise InputError(f"{data}: x holds NaN or infinite values; clean the data first")
-    if tuple(x.shape[1:]) != shape:
-        raise InputError(f"{data} has samples of shape {tuple(x.shape[1:])}, but this run's have {shape}")
+    if tuple(x.shape[1:]) != inputs.shape:
+        raise InputError(f"{data} has samples of shape {tuple(x.shape[1:])}, but this run's have {inputs.shape}")
     rows = Rows.of([np.arange(len(y))])
     x = x if x.dtype == torch.uint8 else x.to(torch.float32)
-    return Federation(x, y, rows, rows, n_classes, mean=mean, std=std)
-
-
-def _vector(module: torch.nn.Module, path: Path) -> torch.Tensor:
-    try:
-        module.load_state_dict(safetensors.torch.load_file(path))
-    except (SafetensorError, RuntimeError, OSError) as error:
-        raise InputError(f"{path} does not fit this run's model: {str(error).splitlines()[0]}") from None
-    return FlatModel(module).vector()
+    return Federation(x, y, rows, rows, inputs.n_classes, mean=inputs.mean, std=inputs.std)
