@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pytest
 
 from fedgwc.algorithms import ALGORITHMS, idle
 from fedgwc.cli import main
+from fedgwc.commands.tables import COLUMNS
 from fedgwc.data import DATASETS, Group
-from fedgwc.experiment import load, recipes
+from fedgwc.experiment import TABLES as RECIPE_TABLES
+from fedgwc.experiment import experiment, load, recipes
 from fedgwc.models import MODELS
-from fedgwc.reference import FROM_DATA, TABLES, Setting, data_settings, settings_of, type_text, value_text
+from fedgwc.reference import FROM_DATA, TABLES, Setting, data_settings, settings_of, type_text, value_text, written
+from fedgwc.runner import run
 from fedgwc.settings import flatten
 
 EVERY: dict[str, list[Setting]] = {
@@ -111,3 +118,105 @@ def test_settings_that_are_shown_can_be_set() -> None:
 
 def test_one_assignment_may_be_given_as_it_is() -> None:
     assert load("digits", "rounds=3").rounds == 3
+
+
+# docs/reference.md
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "reference.md").read_text(encoding="utf-8")
+SPLITS: dict[str, Any] = {  # in round 30, into clusters 1 and 2
+    "rounds": 40,
+    "data": {"name": "digits", "train_size": 40, "test_size": 10, "groups": [{"clients": 20}, {"clients": 8, "relabel": 1}]},
+    "model": {"name": "mlp", "hidden": [16]},
+    "local": {"steps": 4, "batch": 20, "lr": 0.2},
+    "algorithm": {"name": "fedgwc", "rate": 1.0},
+    "evaluate": {"every": 20},
+}
+
+
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(experiment(SPLITS, "reference"), tmp_path_factory.mktemp("runs") / "r").folder
+
+
+def section(title: str) -> str:
+    """What stands below a heading, down to the next one."""
+    return re.split(r"^#+ ", PAGE.split(f"# {title}\n")[1], maxsplit=1, flags=re.M)[0]
+
+
+def first_cells(text: str) -> set[str]:
+    """The names in the first column of its tables."""
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| ")]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    assert written(PAGE) == PAGE
+
+
+def test_the_page_has_every_key_of_a_recipe() -> None:
+    known = first_cells(section("A recipe"))
+    assert known == {"rounds", "seed", "about", "recipe", "[ifca]", *(f"[{name}]" for name in RECIPE_TABLES)}
+
+
+def test_the_page_has_every_column() -> None:
+    rows = [line.split("|")[1:3] for line in section("Columns of tables").splitlines() if line.startswith("| ")]
+    titles = {title.strip() for head, _ in rows for title in re.sub(r"\(.*?\)", "", head).split(",")}
+    assert titles == {"column", "automatic", "tried", *(column.title for column in COLUMNS)}
+    assert {column.key for column in COLUMNS} == {key for _, cell in rows[1:] for key in re.findall(r"`(\w+)`", cell)}
+
+
+def test_the_page_has_every_key_and_file(a_run: Path) -> None:
+    own = {"fedgwc": {"mse", "contrast", "drift", "attempts"}}
+    row = json.loads((a_run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert row.keys() - own["fedgwc"] == first_cells(section("metrics.jsonl"))
+    fedgwc_page = (DOCS / "algorithms" / "fedgwc.md").read_text(encoding="utf-8").split("## What a run records")[1]
+    assert all(f"`{key}`" in fedgwc_page for key in own["fedgwc"])
+    folder = section("The folder of a run")
+    assert {path.name + "/" * path.is_dir() for path in a_run.iterdir()} <= {*first_cells(folder), "trace/", "state/", "models/"}
+    for name in ("per_client", "clients", "trace/*"):
+        for path in a_run.glob(f"{name}.npz"):
+            assert all(f"`{key}`" in folder for key in np.load(path))
+
+
+def test_the_code_on_the_page_runs(a_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a reader would run it: every block by itself, then what it promises."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "digits-fedgwc-1").symlink_to(a_run)
+    np.savez(tmp_path / "new_client.npz", x=np.zeros((3, 1, 8, 8), np.float32), y=np.zeros(3, int))
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    assert len(blocks) == 6
+    for block in blocks:
+        names: dict[str, Any] = {}
+        exec(compile(textwrap.dedent(block), "reference.md", "exec"), names)  # noqa: S102
+        found |= names
+    assert found["metrics"][-1]["round"] == 40
+    assert found["cluster_of"].keys() == set(range(28))
+    assert len(found["worst"]) == 10
+    assert len(found["trained"]) == 40 * 28
+    assert found["predicted"].shape == found["sure"].shape == (3,)
+    assert found["weights"].keys() == found["model"].network.state_dict().keys()
+
+
+PAGES = [*DOCS.rglob("*.md"), DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(DOCS.parent).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+        assert not anchor or anchor in anchors((page.parent / target) if target else page), f"{target}#{anchor}"
+
+
+def test_the_index_has_every_page() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    for page in DOCS.rglob("*.md"):
+        assert page.name == "README.md" or f"]({page.relative_to(DOCS).as_posix()})" in index
