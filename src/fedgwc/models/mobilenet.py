@@ -23,7 +23,7 @@ PICKLES = 5  # at the head of a .pth file from before torch packed them as zip
 LONGEST_NAME = 1000
 HEAD = ("classifier.1.weight", "classifier.1.bias")
 
-Weights = Annotated[str | None, "a .pth or .safetensors file to start from, such as torchvision's of ImageNet"]
+Weights = Annotated[str | None, "file to start from, .pth or .safetensors, such as torchvision's; unset: anew"]
 Dropout = Annotated[float, "before the classifier, in [0, 1); 0 lets clients be stacked"]
 
 
