@@ -243,6 +243,9 @@ def assigned(tables: dict[str, Any], sets: Iterable[Assignment]) -> dict[str, An
     given = [parse_assignment(each) for each in sets]
     for kind, known in (("data", DATASETS), ("model", MODELS)):
         tables = _renamed(tables, kind, known, [value for path, value in given if path == (kind, "name")])
+    for one, other in (("steps", "epochs"), ("epochs", "steps")):  # only one can be: what is set takes the recipe's place
+        if any(path == ("local", one) for path, _ in given):
+            tables = drop_path(tables, ("local", other))
     for path, value in given:
         if path[0] == "algorithm":  # meant for whichever is chosen, so what the recipe says for single ones gives way
             for name in ALGORITHMS:

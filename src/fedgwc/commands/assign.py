@@ -12,7 +12,8 @@ from safetensors import SafetensorError
 
 from fedgwc.commands.tables import Table, show
 from fedgwc.data.arrays import load
-from fedgwc.data.federation import Federation, Rows
+from fedgwc.data.federation import Federation
+from fedgwc.data.rows import Rows
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
