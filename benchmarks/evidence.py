@@ -23,6 +23,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.beginnings import fresh
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster
 from fedgwc.algorithms.second_look import LATE
@@ -147,7 +148,7 @@ class Told(FedGWC):
         share = np.array([tried.labels[kind == k].mean() for k in range(kind.max() + 1)])  # [kinds] that went to the second side
         if np.ptp(share) < PARTED:
             c = cluster
-            anew = self.new_cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
+            anew = fresh(self, c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
             anew = replace(anew, undone=c.undone + 1, differed=c.has_differed, late=np.full(len(kind), LATE))
             return Attempt(anew, verdict=tried.verdict)
         labels = tried.labels.copy()
