@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fedgwc.described import described
+from fedgwc.described import described, every_command
 from fedgwc.errors import InputError
+from fedgwc.interrupt import calmly, ending_calmly
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -302,13 +303,17 @@ class _Plain(logging.Formatter):
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Run the command. A user's mistake ends in one sentence on stderr and exit code 2, never in a traceback."""
+    """Run the command. A user's mistake ends in one sentence on stderr and exit code 2, Ctrl-C in one line and 130."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Plain())
     log = logging.getLogger("fedgwc")
     log.addHandler(handler)
+    command = described(app)
+    for each in every_command(command):
+        each.callback = each.callback and calmly(each.callback)
     try:
-        return described(app)(args=argv, prog_name="fedgwc")
+        with ending_calmly():
+            return command(args=argv, prog_name="fedgwc")
     except InputError as error:
         print(f"fedgwc: {error}", file=sys.stderr)
     except OSError as error:

@@ -6,6 +6,7 @@ import csv
 import itertools
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,7 @@ def compare_command(
     try:
         last = _do_all(runs, folder, jobs)
     except KeyboardInterrupt:
-        print(f"\nInterrupted and saved. The same command with --out {folder} goes on from here.", file=sys.stderr)
-        sys.exit(130)
+        raise KeyboardInterrupt(_kept(folder, new=out is None)) from None
     every, best = _tables(runs, last)
     for name, table in (("comparison", best), ("everything-tried", every)):
         (folder / f"{name}.md").write_text(markdown(table), encoding="utf-8")
@@ -99,6 +99,13 @@ def _plan(
     return runs
 
 
+def _kept(folder: Path, new: bool) -> str:
+    if new and not any(folder.iterdir()):
+        folder.rmdir()
+        return "Interrupted before a run had begun; nothing was written."
+    return f"Interrupted and saved. The same command with --out {folder} goes on from here."
+
+
 def _first_seed(sets: list[str]) -> int:
     """Seeds count from the one that is set. Algorithms are an option of their own, which a setting would not change."""
     given = dict(map(parse_assignment, sets))
@@ -127,14 +134,15 @@ def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) 
 def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any]]:
     """The last metrics of every run, by its name."""
     last: dict[str, dict[str, Any]] = {}
-    for done in do_all([(r.name, r.job) for r in runs], folder, jobs):
-        if done.problem == INTERRUPTED:
-            raise KeyboardInterrupt  # the run itself has saved and stopped
-        if done.problem:
-            raise InputError(done.problem)
-        last[done.name] = row = done.last
-        said = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {plural(row['clusters'], 'cluster')}"
-        print(f"{said}, {row['seconds']:.0f} s", file=sys.stderr, flush=True)
+    with closing(do_all([(r.name, r.job) for r in runs], folder, jobs)) as all_done:
+        for done in all_done:
+            if done.problem == INTERRUPTED:
+                raise KeyboardInterrupt  # the run itself has saved and stopped
+            if done.problem:
+                raise InputError(done.problem)
+            last[done.name] = row = done.last
+            said = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {plural(row['clusters'], 'cluster')}"
+            print(f"{said}, {row['seconds']:.0f} s", file=sys.stderr, flush=True)
     return last
 
 

@@ -38,7 +38,10 @@ def prepare_command(name: str, root: Path | None, url: str | None, size: int) ->
     print(f"{name} needs about {_size(needed)} under {folder / name}; {_size(free)} are free there.", file=sys.stderr)
     if needed > free:
         raise InputError(f"not enough disk for {name}: it needs about {_size(needed)} and {_size(free)} are free in {there}")
-    done = sources.prepare(name, root, url=url, size=size, progress=_Ticker())
+    try:
+        done = sources.prepare(name, root, url=url, size=size, progress=_Ticker())
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Interrupted. What was fetched is kept; the same command goes on from here.") from None
     for path in done.fetched:
         print(f"fetched {path}")
     if done.decoded:

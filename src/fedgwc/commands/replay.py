@@ -40,7 +40,10 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
     settings = [dict(zip([a[0] for a in axes], values, strict=True)) for values in itertools.product(*[a[1] for a in axes])]
     base, seed = _recorded_with(path)
     algorithms = [algorithm_of(sets, s, base) for s in settings]
-    results = _replays(trace, algorithms, seed)
+    try:
+        results = _replays(trace, algorithms, seed)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Interrupted. The run is as it was; the same command begins anew.") from None
     if len(results) == 1:
         _tell_splits(*results[0], tells=algorithms[0].when == "windows")
     numbers = [_numbers(trace, state) for state, _ in results]
