@@ -22,6 +22,7 @@ def ls_command(root: Path | None, size: int) -> None:
         Table(["name", "state", "disk", "what"], [["digits", "ready", "0 MB", "handwritten digits, part of scikit-learn"], *rows])
     )
     print(f"\nLooked in {data_root(root)} (--root or {VARIABLE} change that).")
+    print("Your own data need nothing of this: --set data.name=arrays --set data.path=FOLDER (docs/data.md, Your own data).")
     if fetchable := [s.name for s in states if s.missing and s.fetchable]:
         where = "" if root is None else f" --root {root}"
         print("\nTo fetch what is missing:\n" + "\n".join(f"  fedgwc data prepare {name}{where}" for name in fetchable))
