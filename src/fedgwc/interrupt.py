@@ -86,7 +86,7 @@ def _is_loading(frame: FrameType | None) -> bool:
     inner = ""
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if inner == "importlib._bootstrap" and name in ("fedgwc.cli", "fedgwc.__main__", "__main__"):
+        if inner == "importlib._bootstrap" and name in ("fedgwc.cli", "fedgwc.__main__", "fedgwc.own", "__main__"):
             return True
         inner, frame = name, frame.f_back
     return False

@@ -32,6 +32,7 @@ from fedgwc.interrupt import PoliteInterrupt
 from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
 from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.names import readable
+from fedgwc.own import UnknownNameError
 from fedgwc.progress import Progress, Silent
 from fedgwc.record import VERDICTS, RunFolder, new_folder
 from fedgwc.roll import Roll
@@ -120,6 +121,8 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
     tables = config["experiment"]
     try:
         saved = experiment(tables)
+    except UnknownNameError as error:
+        raise InputError(f"{folder.path} cannot go on: {error}") from None
     except InputError as error:
         raise InputError(
             f"{folder.path} was begun by another version, or its config.json was changed: {error}; finish it with the version "

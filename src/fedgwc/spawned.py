@@ -17,6 +17,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from fedgwc.own import use
+
 LOOK = 0.2  # seconds between two looks at whether Ctrl-C was pressed, which does not end a wait by itself
 
 
@@ -89,6 +91,7 @@ def _stop(workers: Sequence[Worker]) -> None:
 
 def _serve(pipe: Connection, do: Callable[..., Any]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    use()  # what the parent was told of, before a job names it
     while True:
         pipe.send(do(*pipe.recv()))
 

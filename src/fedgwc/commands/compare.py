@@ -18,10 +18,11 @@ from fedgwc.core import cohort_size
 from fedgwc.engines.settings import device_of
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
+from fedgwc.own import known
 from fedgwc.record import new_folder
 from fedgwc.report.content import plural
 from fedgwc.scale import scaled_experiment
-from fedgwc.settings import Assignment, convert, lookup, parse_assignment, parse_axis
+from fedgwc.settings import Assignment, convert, parse_assignment, parse_axis
 
 ALL = "all"
 PICKED = "Of each algorithm: the setting with the highest mean accuracy on test data, which flatters where many were tried."
@@ -60,7 +61,7 @@ def compare_command(
     if algorithms == [ALL]:
         algorithms = list(ALGORITHMS)
     for name in algorithms:
-        lookup(ALGORITHMS, name, "algorithm")
+        known(ALGORITHMS, name, "algorithm")
     runs = _plan(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
     device_of(runs[0].job.engine)  # before there is a folder
     folder = out or new_folder(runs[0].job.recipe, "compare")
@@ -127,7 +128,12 @@ def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) 
     if equal == "rounds":
         return []
     job = scaled_experiment(recipe, sets, scale)
-    cohort = cohort_size(job.federation().n_clients, job.algorithm.rate)  # type: ignore[attr-defined]
+    rate = getattr(job.algorithm, "rate", None)
+    if rate is None:
+        raise InputError(
+            f"{job.algorithm_name} has no setting rate, the share of clients in a round: compare it with --equal rounds"
+        )
+    cohort = cohort_size(job.federation().n_clients, rate)
     return [f"evaluate.client_updates={job.rounds * cohort}"]
 
 
