@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 
 from fedgwc.commands.tables import Table, show
-from fedgwc.data.arrays import load
+from fedgwc.data.client_file import load
 from fedgwc.data.federation import Federation
 from fedgwc.data.rows import Rows
 from fedgwc.engines.simulate import Simulator

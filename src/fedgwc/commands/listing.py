@@ -29,4 +29,4 @@ def list_command() -> None:
 
 
 def _first_line(thing: Callable[..., Any]) -> str:
-    return (thing.__doc__ or "").strip().splitlines()[0]
+    return next(iter((thing.__doc__ or "").strip().splitlines()), "")
