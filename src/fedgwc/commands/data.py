@@ -55,9 +55,8 @@ def prepare_command(name: str, root: Path | None, url: str | None, size: int) ->
 def verify_command(name: str, root: Path | None) -> None:
     checks = sources.verify(name, root)
     show(Table(["check", "result", ""], [[c.what, "ok" if c.ok else "WRONG", c.detail] for c in checks]))
-    bad = [c for c in checks if not c.ok]
-    if bad:
-        raise InputError(f"{name}: {bad[0].what}: {bad[0].detail}")
+    if bad := [c.what for c in checks if not c.ok]:
+        raise InputError(f"{name} is not as it should be: {', '.join(bad)}; the table above says why")
 
 
 class _Ticker:
