@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass, fields, replace
@@ -23,6 +23,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.beginnings import fresh
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster
 from fedgwc.algorithms.second_look import LATE
@@ -147,7 +148,7 @@ class Told(FedGWC):
         share = np.array([tried.labels[kind == k].mean() for k in range(kind.max() + 1)])  # [kinds] that went to the second side
         if np.ptp(share) < PARTED:
             c = cluster
-            anew = self.new_cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
+            anew = fresh(self, c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
             anew = replace(anew, undone=c.undone + 1, differed=c.has_differed, late=np.full(len(kind), LATE))
             return Attempt(anew, verdict=tried.verdict)
         labels = tried.labels.copy()
@@ -298,6 +299,18 @@ def keep(path: Path, outcomes: Iterable[Outcome], candidates: Iterable[str]) -> 
     write_atomically(path, f'{{"columns": {json.dumps(columns)}, "rows": [\n{lines}\n]}}\n'.encode())
 
 
+def judged(judge: Callable[..., Outcome], todo: list[tuple[Any, ...]], save: Callable[[list[Outcome]], None]) -> list[Outcome]:
+    """The outcomes of all that is to do, each saved at once: it takes hours."""
+    outcomes: list[Outcome] = []
+    with ProcessPoolExecutor(1 if len(todo) < 4 else cores()) as pool:
+        for o in pool.map(judge, *zip(*todo, strict=True)) if todo else ():
+            outcomes.append(o)
+            said = f"{o.candidate}, {o.federation}/{o.trace}: {o.clusters} clusters, ari {o.ari}"
+            print(f"{len(outcomes)}/{len(todo)} {said}", flush=True)
+            save(outcomes)
+    return outcomes
+
+
 def recordings(place: Path) -> list[tuple[str, Path]]:
     found = (p for f in sorted(place.iterdir()) if f.is_dir() for p in sorted(f.iterdir()))
     return [(p.parent.name, p) for p in found if p.suffix == ".npz" or (p / "config.json").is_file()]
@@ -308,11 +321,7 @@ def main(places: list[Path]) -> None:
     done = {(o.candidate, o.federation, o.trace) for o in outcomes}
     found = [r for place in places for r in recordings(place)]
     todo = [(c, f, p) for c in CANDIDATES for f, p in found if (c, f, p.stem) not in done]
-    with ProcessPoolExecutor(1 if len(todo) < 4 else cores()) as pool:
-        for i, o in enumerate(pool.map(judge, *zip(*todo, strict=True)) if todo else (), 1):
-            outcomes.append(o)
-            print(f"{i}/{len(todo)} {o.candidate}, {o.federation}/{o.trace}: {o.clusters} clusters, ari {o.ari}", flush=True)
-            keep(KEPT, outcomes, CANDIDATES)
+    outcomes += judged(judge, todo, lambda more: keep(KEPT, [*outcomes, *more], CANDIDATES))
     PAGE.write_text(written(PAGE.read_text(), outcomes))
 
 

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator
+from fedgwc.algorithms.beginnings import children
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Rng
@@ -104,7 +105,7 @@ def bare(name: str, blocks: int, n_clusters: int = 1) -> float:
     step = getattr(algorithm, "advance", algorithm.round)
     if n_clusters > 1:  # as a run has them after its splits
         state = type(state)(
-            tuple(algorithm._children(state.clusters[0], np.arange(100) % n_clusters, {}, 1, 0)),
+            tuple(children(algorithm, state.clusters[0], np.arange(100) % n_clusters, {}, 1, 0)),
             (),
             state.sampled,
             n_clusters + 1,

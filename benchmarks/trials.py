@@ -9,7 +9,6 @@ already is not run again; the table of docs/algorithms/fedgwc-evidence.md is mad
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from benchmarks.evidence import (
     Outcome,
     candidates_table,
     halved_and_doubled,
+    judged,
     keep,
     kept,
     outcome,
@@ -28,7 +28,6 @@ from benchmarks.evidence import (
     with_table,
 )
 from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.engines.settings import cores
 from fedgwc.experiment import load
 from fedgwc.runner import rounds
 
@@ -95,11 +94,7 @@ def main() -> None:
     done = {(o.candidate, o.federation, o.trace) for o in outcomes}
     every = ((c, f, s) for c in CANDIDATES for f in FEDERATIONS for s in SEEDS)
     todo = [each for each in every if (*each[:2], f"seed{each[2]}") not in done]
-    with ProcessPoolExecutor(cores()) as pool:
-        for i, o in enumerate(pool.map(judge, *zip(*todo, strict=True)) if todo else (), 1):
-            outcomes.append(o)
-            print(f"{i}/{len(todo)} {o.candidate}, {o.federation}/{o.trace}: {o.clusters} clusters, ari {o.ari}", flush=True)
-            keep(KEPT, outcomes, CANDIDATES)
+    outcomes += judged(judge, todo, lambda more: keep(KEPT, [*outcomes, *more], CANDIDATES))
     PAGE.write_text(written(PAGE.read_text(), outcomes))
 
 

@@ -1,9 +1,13 @@
 """Your own algorithm: a frozen dataclass of settings with three pure methods. Here: FedAvg that leaves outliers out.
 
-Each round it drops the sampled clients whose losses are the lowest and the highest before it takes the mean.
+Each round it drops the sampled clients whose losses are the lowest and the highest before it takes the mean. The table of
+algorithms makes it known to every command that is told of this file:
+
+    fedgwc compare digits --use own_algorithm.py --algorithms fedavg,trimmed --sweep trimmed.trim=1,2
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -23,8 +27,10 @@ class TrimmedState:
 
 @dataclass(frozen=True)
 class TrimmedFedAvg:
-    rate: float = 0.3  # share of the clients that train in a round
-    trim: int = 2  # clients left out at either end
+    """FedAvg without the clients whose losses stand out."""
+
+    rate: Annotated[float, "share of the clients that train in a round"] = 0.3  # what `fedgwc list trimmed` shows
+    trim: Annotated[int, "clients left out at either end"] = 2
     aggregator: fedgwc.Aggregator = field(default_factory=fedgwc.Aggregator)
 
     def init(self, model: torch.Tensor, n_clients: int) -> TrimmedState:
@@ -42,11 +48,14 @@ class TrimmedFedAvg:
         return fedgwc.Clustering(state.server.theta[None], np.zeros(state.n_clients, np.int64))  # one model serves all
 
 
-federation = digits(seed=0, groups=(Group(27), Group(3, relabel=1)), train_size=40, test_size=15)
-torch.manual_seed(0)
-local = fedgwc.LocalTraining(steps=4, batch=16, lr=0.1)
-engine = fedgwc.Simulator(federation, mlp(federation.shape, federation.n_classes), local)
-for algorithm in (TrimmedFedAvg(trim=0), TrimmedFedAvg(trim=2)):
-    *_, (number, state) = fedgwc.rounds(algorithm, engine, engine.model.vector(), federation.n_clients, 100)
-    scores = evaluate_clustering(algorithm.clustering(state), engine, federation, federation.class_counts())
-    print(f"trim {algorithm.trim}: accuracy {scores['accuracy']:.1%} after {number} rounds")
+fedgwc.ALGORITHMS["trimmed"] = TrimmedFedAvg()
+
+if __name__ == "__main__":
+    federation = digits(seed=0, groups=(Group(27), Group(3, relabel=1)), train_size=40, test_size=15)
+    torch.manual_seed(0)
+    local = fedgwc.LocalTraining(steps=4, batch=16, lr=0.1)
+    engine = fedgwc.Simulator(federation, mlp(federation.shape, federation.n_classes), local)
+    for algorithm in (TrimmedFedAvg(trim=0), TrimmedFedAvg(trim=2)):
+        *_, (number, state) = fedgwc.rounds(algorithm, engine, engine.model.vector(), federation.n_clients, 100)
+        scores = evaluate_clustering(algorithm.clustering(state), engine, federation, federation.class_counts())
+        print(f"trim {algorithm.trim}: accuracy {scores['accuracy']:.1%} after {number} rounds")

@@ -10,7 +10,7 @@ import torch
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core import Rng, Updates
-from fedgwc.data.federation import Rows
+from fedgwc.data.rows import Rows
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulate import Simulator

@@ -111,6 +111,11 @@ def test_list_says_what_else_there_is(listed: Any) -> None:
     assert listed("fedgcw") == (2, "", "fedgwc: nothing is called 'fedgcw' (did you mean fedgwc?); `fedgwc list` has the names\n")
 
 
+def test_an_algorithm_without_words_of_its_own(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ALGORITHMS, "outer", Outer("x"))  # type: ignore[arg-type]
+    assert listed("outer")[1].startswith("Algorithm outer\n--set outer.KEY=VALUE")
+
+
 def test_settings_that_are_shown_can_be_set() -> None:
     job = load("digits", ["ifca.aggregator.momentum=0.5", "algorithm.name=ifca", "data.groups.0.relabel=2", "data.seed=3"])
     assert job.algorithm.aggregator.momentum == 0.5  # type: ignore[attr-defined]

@@ -179,3 +179,12 @@ def test_a_run_from_before_there_was_a_setting_is_replayed_without(setting, then
     since = {"algorithm": {**before["algorithm"], setting: now}}
     assert as_it_was(since)["algorithm"][setting] == now
     assert setting not in as_it_was({"algorithm": {"name": "fedavg", "rate": 0.1}})["algorithm"]
+
+
+def test_epochs_that_are_set_take_the_place_of_a_recipes_steps() -> None:
+    local = load("digits", ["local.epochs=2"]).local
+    assert (local.steps, local.epochs) == (None, 2)
+    back = load({**BASE, "local": {"epochs": 2}}, ["local.steps=3"]).local
+    assert (back.steps, back.epochs) == (3, None)
+    with pytest.raises(InputError, match="steps or epochs, not both"):
+        load("digits", ["local.epochs=2", "local.steps=3"])

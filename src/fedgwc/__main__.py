@@ -1,5 +1,14 @@
-"""`python -m fedgwc`."""
+"""`python -m fedgwc`, and the command `fedgwc`: what takes long to load is loaded where Ctrl-C is in good hands."""
 
-from fedgwc.cli import main
+from fedgwc.interrupt import ending_calmly
 
-main()
+
+def main() -> None:
+    with ending_calmly():
+        from fedgwc.cli import main as command
+
+        command()
+
+
+if __name__ == "__main__":
+    main()

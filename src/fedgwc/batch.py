@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+import signal
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from fedgwc.engines.settings import cores, device_of
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment, differing
+from fedgwc.interrupt import PoliteInterrupt
 from fedgwc.progress import watcher
 from fedgwc.record import RunFolder
 from fedgwc.runner import Result, run
+from fedgwc.spawned import Worker, ready, spawned
 from fedgwc.together import run_together
 
 INTERRUPTED = "interrupted"
@@ -32,8 +32,11 @@ class Done:
     last: dict[str, Any] = field(default_factory=dict)  # its last metrics
 
 
-def do_all(runs: Sequence[Job], folder: Path, jobs: int = 0) -> Iterator[Done]:
-    """Each run into `folder`/NAME, as they finish; `jobs` at a time, 0: as the machine suggests."""
+def do_all(runs: Sequence[Job], folder: Path, jobs: int = 0) -> Generator[Done, None, None]:
+    """Each run into `folder`/NAME, as they finish; `jobs` at a time, 0: as the machine suggests.
+
+    Whoever stops before the end closes it, so that runs in progress save and stop.
+    """
     to_do = []
     for name, job in runs:
         if is_finished(folder / name, job):
@@ -61,16 +64,31 @@ def _in_processes(runs: list[Job], folder: Path, jobs: int) -> Iterator[Done]:
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the workers: one core each, and nobody spins on another's
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    left = iter(runs)
-    with ProcessPoolExecutor(n_jobs, get_context("spawn")) as pool:
-        going: set[Future[Done]] = set()
-        while True:
-            # No more at a time than there are workers: what a pool has taken in cannot be called back after Ctrl-C.
-            going |= {pool.submit(_one, name, job, folder) for name, job in islice(left, n_jobs - len(going))}
-            if not going:
-                return
-            finished, going = wait(going, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in finished)
+    left, idle = list(reversed(runs)), list[Worker]()
+    busy: dict[Worker, str] = {}  # with which run
+    with PoliteInterrupt() as interrupt, spawned(_one) as start:
+        while (left or busy) and not interrupt.asked:
+            while left and len(busy) < n_jobs:
+                worker, (name, job) = idle.pop() if idle else start(), left.pop()
+                worker.give(name, job, folder)
+                busy[worker] = name
+            for worker in ready(list(busy)):
+                name = busy.pop(worker)
+                try:
+                    yield worker.take()
+                    idle.append(worker)
+                except EOFError:  # another takes its place
+                    yield _lost(name, worker.exit_code())
+        if interrupt.asked:
+            yield Done(next(iter(busy.values()), ""), INTERRUPTED)
+
+
+def _lost(name: str, exit_code: int) -> Done:
+    """Of a run whose process is no more."""
+    if exit_code == -signal.SIGTERM:  # somebody asked it to end
+        return Done(name, INTERRUPTED)
+    how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+    return Done(name, f"the process of {name} ended ({how}); if memory ran out, try fewer runs at a time, --jobs 1")
 
 
 def _in_step(runs: list[Job], folder: Path, jobs: int) -> Iterator[Done]:

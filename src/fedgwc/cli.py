@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedgwc.described import described
+from fedgwc.described import described, every_command
 from fedgwc.errors import InputError
+from fedgwc.interrupt import calmly, ending_calmly
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,6 +28,7 @@ Scale = Annotated[
     str, typer.Option("--scale", help="full: the whole recipe; short: a tenth of its rounds; smoke: a few rounds on made data.")
 ]
 SWEEP = "KEY=V,V,..."
+USE = "FEDGWC_USE"
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: a new one under runs/.")]
 
 
@@ -300,19 +303,44 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
+# Commands that meet names of algorithms, models and data sets; `init` and `check` are those of `deploy`.
+USING = ("run", "compare", "reproduce", "replay", "report", "assign", "list", "init", "check")
+
+
+def _use_option() -> Any:
+    from typer.core import TyperOption
+
+    def load(context: Any, parameter: Any, files: tuple[str, ...]) -> None:
+        if files or os.environ.get(USE):
+            from fedgwc.own import use
+
+            use(files)
+
+    text = f"Python file with algorithms, models or data sets of your own; also as ${USE}."
+    return TyperOption(
+        param_decls=["--use"], metavar="FILE.py", multiple=True, help=text, callback=load, expose_value=False, is_eager=True
+    )
+
+
 class _Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return f"{record.levelname.lower()}: {record.getMessage()}"
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Run the command. A user's mistake ends in one sentence on stderr and exit code 2, never in a traceback."""
+    """Run the command. A user's mistake ends in one sentence on stderr and exit code 2, Ctrl-C in one line and 130."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Plain())
     log = logging.getLogger("fedgwc")
     log.addHandler(handler)
+    command = described(app)
+    for each in every_command(command):
+        if each.name in USING:
+            each.params.append(_use_option())
+        each.callback = each.callback and calmly(each.callback)
     try:
-        return described(app)(args=argv, prog_name="fedgwc")
+        with ending_calmly():
+            return command(args=argv, prog_name="fedgwc")
     except InputError as error:
         print(f"fedgwc: {error}", file=sys.stderr)
     except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedgwc.algorithms.fedgwc import USED_BY
+from fedgwc.algorithms.fedgwc_settings import USED_BY
 from fedgwc.core import Floats
 from fedgwc.settings import flatten, set_path
 

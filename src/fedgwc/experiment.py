@@ -25,6 +25,7 @@ from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.local import FlatModel, LocalTraining
 from fedgwc.models import MODELS
+from fedgwc.own import known
 from fedgwc.settings import (
     Assignment,
     call,
@@ -34,7 +35,6 @@ from fedgwc.settings import (
     did_you_mean,
     drop_path,
     folder_name,
-    lookup,
     override,
     parse_assignment,
     plain,
@@ -104,14 +104,14 @@ class Experiment:
     def federation(self) -> Federation:
         """The data, dealt out. `data.seed` fixes it across runs; by default it follows the run's seed."""
         settings = dict(self.tables["data"])
-        build = lookup(DATASETS, settings.pop("name", None), "data set")
+        build = known(DATASETS, settings.pop("name", None), "data set")
         seed = convert(settings.pop("seed", self.seed), int, "data.seed")
         return call(build, settings, "data", seed=seed)
 
     def module(self, federation: Shaped, start: int = 0) -> nn.Module:
         """The network, freshly initialised; `start` numbers independent initialisations of one seed."""
         settings = dict(self.tables["model"])
-        build = lookup(MODELS, settings.pop("name", None), "model")
+        build = known(MODELS, settings.pop("name", None), "model")
         with _PYTORCHS_GENERATOR, torch.random.fork_rng():
             torch.manual_seed(self.seed * 1000 + start)
             try:
@@ -133,8 +133,8 @@ class Experiment:
     def defaults(self) -> dict[str, Any]:
         """What [data] and [model] leave open."""
         return {
-            "data": defaults(lookup(DATASETS, self.tables["data"].get("name"), "data set"), self.tables["data"]),
-            "model": defaults(lookup(MODELS, self.tables["model"].get("name"), "model"), self.tables["model"]),
+            "data": defaults(known(DATASETS, self.tables["data"].get("name"), "data set"), self.tables["data"]),
+            "model": defaults(known(MODELS, self.tables["model"].get("name"), "model"), self.tables["model"]),
         }
 
     def begun_with(self, config: Mapping[str, Any]) -> Experiment:
@@ -193,7 +193,7 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
 
 
 def _algorithm(name: Any, settings: Mapping[str, Any], tables: Mapping[str, Any]) -> Algorithm[Any]:
-    preset = lookup(ALGORITHMS, name, "algorithm")
+    preset = known(ALGORITHMS, name, "algorithm")
     _check_own(name, preset, settings)
     algorithm = override(preset, {k: v for k, v in settings.items() if k != "name"}, "algorithm")
     for other, theirs in ALGORITHMS.items():  # so that a slip shows whichever is chosen
@@ -251,8 +251,11 @@ def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[Ass
 def assigned(tables: dict[str, Any], sets: Iterable[Assignment]) -> dict[str, Any]:
     """`tables` with `a.b=c` assignments applied, the last one winning."""
     given = [parse_assignment(each) for each in sets]
-    for kind, known in (("data", DATASETS), ("model", MODELS)):
-        tables = _renamed(tables, kind, known, [value for path, value in given if path == (kind, "name")])
+    for kind, table in (("data", DATASETS), ("model", MODELS)):
+        tables = _renamed(tables, kind, table, [value for path, value in given if path == (kind, "name")])
+    for one, other in (("steps", "epochs"), ("epochs", "steps")):  # only one can be: what is set takes the recipe's place
+        if any(path == ("local", one) for path, _ in given):
+            tables = drop_path(tables, ("local", other))
     for path, value in given:
         if path[0] == "algorithm":  # meant for whichever is chosen, so what the recipe says for single ones gives way
             for name in ALGORITHMS:

@@ -32,6 +32,7 @@ from fedgwc.interrupt import PoliteInterrupt
 from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
 from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.names import readable
+from fedgwc.own import UnknownNameError
 from fedgwc.progress import Progress, Silent
 from fedgwc.record import VERDICTS, RunFolder, new_folder
 from fedgwc.roll import Roll
@@ -120,6 +121,8 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
     tables = config["experiment"]
     try:
         saved = experiment(tables)
+    except UnknownNameError as error:
+        raise InputError(f"{folder.path} cannot go on: {error}") from None
     except InputError as error:
         raise InputError(
             f"{folder.path} was begun by another version, or its config.json was changed: {error}; finish it with the version "
@@ -203,17 +206,28 @@ class _Run:
         self.roll = Roll(engine, self.federation.n_clients)
         self.meter = Meter(self.roll)
         notes = [*self.federation.notes, *getattr(self.job.algorithm, "notes", lambda _: ())(self.federation.n_clients)]
-        self.folder = self._folder or RunFolder(new_folder(self.job.recipe, self.job.algorithm_name))
+        with interrupted as interrupt:
+            self.folder = self._folder or RunFolder(new_folder(self.job.recipe, self.job.algorithm_name))
+            try:
+                result = self._into_folder(notes, interrupt)
+            except KeyboardInterrupt:
+                how = f"Resume with: fedgwc run --resume --out {self.folder.path}"
+                raise KeyboardInterrupt(f"Interrupted at once; the last checkpoint is kept. {how}") from None
+        if result.finished and interrupt.asked:  # nothing is left to resume, and nothing more should begin
+            raise KeyboardInterrupt(f"Interrupted when it was done: {self.folder.path} has the whole run.")
+        return result
+
+    def _into_folder(self, notes: Sequence[str], interrupt: PoliteInterrupt) -> Result:
         if self.resume:
             self.folder.lock()
         else:
-            self.folder.create(_config(self.job, engine, self.federation))
+            self.folder.create(_config(self.job, self.engine, self.federation))
         for note in notes:
-            progress.message(note)
+            self.progress.message(note)
         try:
             # Not only of a new run: it may have been killed before it came to this.
             self.folder.save_clients(self.counts, self.counts.sum(1), self.federation.groups, self.client_names)
-            return self._rounds(interrupted)
+            return self._rounds(interrupt)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
@@ -224,18 +238,17 @@ class _Run:
         finally:
             self.folder.close()
 
-    def _rounds(self, interrupted: AbstractContextManager[PoliteInterrupt]) -> Result:
+    def _rounds(self, interrupt: PoliteInterrupt) -> Result:
         state, done = self.job.algorithm.init(self.job.initial(self.federation, self.engine), self.federation.n_clients), 0
         if self.resume:
             state, done = self._restore(state)
         title = f"{self.job.algorithm_name} on {self.job.recipe}"
         self.progress.start(title, self.job.rounds, done)
         self._names, _ = self._clusters(state)
-        with interrupted as interrupt:
-            try:
-                state, done = self._loop(state, done, interrupt)
-            finally:
-                self.progress.stop()
+        try:
+            state, done = self._loop(state, done, interrupt)
+        finally:
+            self.progress.stop()
         finished = self._is_over(done)
         clustering = self.job.algorithm.clustering(state)
         if finished:

@@ -7,7 +7,7 @@ import torch
 
 from fedgwc.algorithms.alone import Alone, AloneState
 from fedgwc.core import Rng
-from fedgwc.data.federation import Rows
+from fedgwc.data.rows import Rows
 from fedgwc.engines.simulate import Simulator
 from fedgwc.flower.growing import grow
 from fedgwc.record import RunFolder

@@ -90,7 +90,7 @@ def test_children_of_a_cluster_that_was_put_together_are_asked_for_no_more_gain(
 
 @pytest.mark.parametrize("doubt", [-1.0, -1e-9, float("-inf"), float("nan"), float("inf")])
 def test_doubt_is_finite_and_not_negative(doubt: float) -> None:
-    with pytest.raises(InputError, match=rf"doubt finite and >= 0, gain a number; got .*, {doubt} and 4\.0$"):
+    with pytest.raises(InputError, match=rf"^doubt must be finite and at least 0, got {doubt}$"):
         FedGWC(doubt=doubt)
     assert FedGWC(doubt=0.0).doubt == 0
 

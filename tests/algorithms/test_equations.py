@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedgwc.aggregate import Server
+from fedgwc.algorithms.beginnings import fresh
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState
 from fedgwc.core import Floats, Ids, Rng, Updates
@@ -53,7 +54,7 @@ def clusters_of(algorithm: FedGWC, sizes: list[int]) -> FedGWCState:
     """A federation in clusters of these sizes, in any order."""
     owner = np.random.default_rng(0).permutation(np.repeat(range(len(sizes)), sizes))
     members = [np.flatnonzero(owner == i) for i in range(len(sizes))]
-    made = [algorithm.new_cluster(i, None, 0, m, Server(torch.zeros(1)), {}, True) for i, m in enumerate(members)]
+    made = [fresh(algorithm, i, None, 0, m, Server(torch.zeros(1)), {}, True) for i, m in enumerate(members)]
     return FedGWCState(tuple(made), (), np.zeros(sum(sizes), np.int64), len(sizes))
 
 

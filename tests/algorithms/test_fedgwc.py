@@ -16,7 +16,8 @@ import torch
 
 from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.fedgwc import ALLOWED, USED_BY, FedGWC
+from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fedgwc_settings import ALLOWED, USED_BY
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, recorded_tree
 from fedgwc.algorithms.learning import learnt
 from fedgwc.codec import pack

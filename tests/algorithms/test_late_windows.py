@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from trials import ASK, SIDE, WAITING, but, divided, ids, known, look, squared, waiting_in
 
+from fedgwc.algorithms.beginnings import children
 from fedgwc.algorithms.fedgwc_state import Cluster, copied
 from fedgwc.algorithms.learning import learnt
 from fedgwc.algorithms.verdicts import NO_ONE_WAITS
@@ -219,7 +220,7 @@ def test_who_is_late_is_so_for_three_windows() -> None:
 
 def test_children_are_as_late_as_they_were() -> None:
     whole = replace(divided(NO_ONE_WAITS).clusters[0], late=np.repeat([0, 2, 1], [5, 10, 10]))
-    left, right = ASK._children(whole, np.repeat([0, 1], [10, 15]), {}, 3, 0)
+    left, right = children(ASK, whole, np.repeat([0, 1], [10, 15]), {}, 3, 0)
     assert left.late is not None
     assert right.late is not None
     assert (left.late.tolist(), right.late.tolist()) == ([0] * 5 + [1] * 5, [1] * 5 + [0] * 10)

@@ -34,6 +34,7 @@ from trials import (
 )
 
 from fedgwc.aggregate import Server
+from fedgwc.algorithms.beginnings import children
 from fedgwc.algorithms.fedgwc_state import Verdict
 from fedgwc.algorithms.verdicts import Waiting
 from fedgwc.codec import pack
@@ -246,7 +247,7 @@ def test_who_waits_is_not_sampled() -> None:
 
 def test_witnesses_are_known_by_their_numbers() -> None:
     """The second and the fourth of 0, 2, 4, 6 and 8 wait, and this one is a witness."""
-    left, right = ASK._children(known(), ids(0, 0, 1, 1, 1), {}, 1, 0, Waiting(ids(1, 3), ids(3)))
+    left, right = children(ASK, known(), ids(0, 0, 1, 1, 1), {}, 1, 0, Waiting(ids(1, 3), ids(3)))
     assert [None if a is None else a.tolist() for a in (left.waiting, left.witnesses)] == [[2], []]
     assert [None if a is None else a.tolist() for a in (right.waiting, right.witnesses)] == [[6], [6]]
 

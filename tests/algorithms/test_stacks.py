@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.beginnings import children
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, changed, copied
 from fedgwc.algorithms.learning import learnt
@@ -29,8 +30,8 @@ WAYS = {
 def divided(algorithm: FedGWC, sizes: list[int]) -> FedGWCState:
     """A federation after a split into clusters of these sizes."""
     state = algorithm.init(torch.zeros(4, dtype=torch.float64), sum(sizes))
-    children = algorithm._children(state.clusters[0], np.repeat(np.arange(len(sizes)), sizes), {}, 1, 0)
-    return replace(state, clusters=tuple(children))
+    born = children(algorithm, state.clusters[0], np.repeat(np.arange(len(sizes)), sizes), {}, 1, 0)
+    return replace(state, clusters=tuple(born))
 
 
 def answers(rng: np.random.Generator, members: list[np.ndarray], whole: bool, private: bool) -> tuple[Updates, np.ndarray]:

@@ -34,6 +34,7 @@ from trials import (
     waiting_in,
 )
 
+from fedgwc.algorithms.beginnings import children
 from fedgwc.algorithms.fedgwc_state import FedGWCState, Verdict
 from fedgwc.algorithms.verdicts import Waiting
 from fedgwc.codec import pack
@@ -111,7 +112,7 @@ def test_what_is_put_together_is_what_was_divided_and_begins_anew(by_pairs: bool
     algorithm = replace(ASK, pairs_up_to=50 if by_pairs else 2)
     [root] = algorithm.init(torch.zeros(1, dtype=torch.float64), 50).clusters
     was = replace(root, id=4, parent=2, born=3, scores={2: 0.25}, attempts=7, undone=3, differed=differed)
-    sides = algorithm._children(was, SIDE, {2: 0.75}, 5, 0, WAIT)
+    sides = children(algorithm, was, SIDE, {2: 0.75}, 5, 0, WAIT)
     state = FedGWCState(tuple(sides), (no_more(was, SIDE),), np.zeros(50, np.int64), 7)
     [whole] = look(algorithm, state, FakeEngine(ONE_KIND), LAST)[0].clusters
     assert pack(whole) == pack(replace(was, late=np.full(50, 3), attempts=0, undone=4))

@@ -13,6 +13,7 @@ from fake_engine import FakeEngine
 from numpy.typing import NDArray
 
 from fedgwc.aggregate import Server
+from fedgwc.algorithms.beginnings import children
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, Verdict
 from fedgwc.algorithms.second_look import resolve_trials
@@ -85,12 +86,12 @@ def no_more(whole: Cluster, labels: Ids) -> Split:
 
 
 def in_two(whole: Cluster, labels: Ids, first: int, waiting: Waiting) -> tuple[Cluster, ...]:
-    children = []
-    for y, c in enumerate(ASK._children(whole, labels, {}, first, 0, waiting)):
+    sides = []
+    for y, c in enumerate(children(ASK, whole, labels, {}, first, 0, waiting)):
         K = len(c.members)
         met: dict[str, Any] = {"visits": np.full((K, K), 20), "ripe": K * (K - 1)}
-        children.append(replace(c, server=Server(torch.full((1,), float(y), dtype=torch.float64)), **met))
-    return tuple(children)
+        sides.append(replace(c, server=Server(torch.full((1,), float(y), dtype=torch.float64)), **met))
+    return tuple(sides)
 
 
 AGAIN = np.repeat([0, 1], [13, 12])  # the sides of 25 who are divided again

@@ -74,10 +74,15 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
         (tmp_path / "half.npz").write_bytes(content)
         with pytest.raises(InputError, match=r"half.npz cannot be read"):
             arrays(seed=0, path=str(tmp_path / "half.npz"))
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"there is no .*nothing\.npz; give an \.npz file"):
         arrays(seed=0, path=str(tmp_path / "nothing.npz"))
+    with pytest.raises(InputError, match="there is no nowhere, seen from /"):
+        arrays(seed=0, path="nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"no .npz file"):
+    with pytest.raises(InputError, match=r"empty has no \.npz file; it needs one per client"):
+        arrays(seed=0, path=str(tmp_path / "empty"))
+    (tmp_path / "empty" / "client.csv").write_text("x,y")
+    with pytest.raises(InputError, match=r"no \.npz file; it has client\.csv, say, and is not searched further down"):
         arrays(seed=0, path=str(tmp_path / "empty"))
 
 
@@ -85,7 +90,7 @@ def test_bytes_beside_other_numbers_are_refused(tmp_path: Path) -> None:
     """Bytes are divided by 255, and what stands beside them would not be."""
     save(tmp_path / "a.npz", 4)
     save(tmp_path / "b.npz", 4, x=np.zeros((4, 2), np.uint8))
-    with pytest.raises(InputError, match=r"b\.npz has samples of another type than .*a\.npz"):
+    with pytest.raises(InputError, match=r"b\.npz has bytes, which are divided by 255, and .*a\.npz numbers that"):
         arrays(seed=0, path=str(tmp_path))
     save(tmp_path / "a.npz", 4, x=np.zeros((4, 2), np.uint8))
     assert arrays(seed=0, path=str(tmp_path)).n_clients == 2
@@ -94,3 +99,84 @@ def test_bytes_beside_other_numbers_are_refused(tmp_path: Path) -> None:
 def test_labels_may_be_true_and_false(tmp_path: Path) -> None:
     save(tmp_path / "a.npz", 4, y=np.array([True, False, True, True]))
     assert arrays(seed=0, path=str(tmp_path)).n_classes == 2
+
+
+def test_files_of_systems_and_folders_within_are_no_clients(tmp_path: Path) -> None:
+    save(tmp_path / "a.npz", 4)
+    (tmp_path / "a.npz").rename(tmp_path / "a.NPZ")
+    save(tmp_path / "within" / "b.npz", 4)
+    (tmp_path / "folder.npz").mkdir()
+    (tmp_path / "._a.npz").write_bytes(b"a Mac's notes")
+    (tmp_path / "readme.csv").write_text("1,2")
+    assert arrays(seed=0, path=str(tmp_path)).client_names == ("a",)
+
+
+def test_a_client_says_its_group_and_which_samples_are_for_testing(tmp_path: Path) -> None:
+    is_test = np.array([0, 1, 0, 0])
+    save(tmp_path / "a.npz", 4, group="night", is_test=is_test)
+    save(tmp_path / "b.npz", 4, group="day", is_test=is_test, anything=np.array([{}]))  # which nobody reads
+    got = arrays(seed=0, path=str(tmp_path))
+    assert got.groups is not None
+    assert (got.groups.tolist(), got.test[1].tolist()) == ([1, 0], [5])
+    save(tmp_path / "b.npz", 4, is_test=is_test)
+    with pytest.raises(InputError, match=r"b\.npz has no group, and .*a\.npz a group; give every client one, or none"):
+        arrays(seed=0, path=str(tmp_path))
+
+
+TESTS = {"x_test": np.zeros((1, 2), np.float32), "y_test": np.array([0])}
+
+
+@pytest.mark.parametrize(
+    ("more", "settings", "message"),
+    [
+        ({**TESTS, "x_test": np.zeros((1, 3), np.float32)}, {}, r"samples of shape \(2,\) and x_test of \(3,\); make them alike"),
+        ({**TESTS, "is_test": np.ones(4)}, {}, "x_test and is_test; give one of them"),
+        ({"x_test": np.zeros((0, 2)), "y_test": np.zeros(0, int)}, {}, "client b has no test sample; give it one"),
+        ({"x": np.zeros((0, 2)), "y": np.zeros(0, int), **TESTS}, {}, "client b has no training sample"),
+        (
+            {"is_test": np.array(["no", "yes"] * 2)},
+            {},
+            r"is_test must hold true and false, or 1 and 0, got \['no', 'yes', 'no'\]",
+        ),
+        ({"y": np.array(["cat", "dog"] * 2)}, {}, r"b\.npz: y must hold whole numbers, got <U3; number the classes from 0"),
+        ({"y": np.array([0, 1, -1, 0])}, {}, r"b\.npz: y holds -1; number the classes from 0"),
+        ({"y": np.array([0, 1, 10**12, 0])}, {}, r"b\.npz: y holds 1000000000000, and there are 8 samples in all; number"),
+        ({}, {"n_classes": 2}, r"a\.npz: y holds 2, and data\.n_classes is 2; set it to 3 or more"),
+        ({"x": np.zeros((4, 3), np.float32)}, {}, r"b\.npz has samples of shape \(3,\), and .*a\.npz samples of shape \(2,\)"),
+        ({"group": np.array([1, 1, 2, 1])}, {}, r"b\.npz: group holds \[1, 2\]; a client belongs to one"),
+        ({}, {"mean": (0.0, 0.0)}, r"data\.mean needs 1 value, for samples of shape \(2,\), got 2"),
+        ({}, {"std": (0.0,)}, r"data\.std must be finite and > 0, got \[0\.0\]"),
+        ({}, {"augment": True}, r"data\.augment crops and flips images \(channels, height, width\)"),
+    ],
+)
+def test_what_is_wrong_with_one_client_is_named(
+    tmp_path: Path, more: dict[str, object], settings: dict[str, object], message: str
+) -> None:
+    save(tmp_path / "a.npz", 4, **({"group": 1} if "group" in more else {}))
+    save(tmp_path / "b.npz", 4, **more)
+    with pytest.raises(InputError, match=message):
+        arrays(seed=0, path=str(tmp_path), **settings)  # type: ignore[arg-type]
+
+
+def test_one_file_says_of_every_sample_whose_it_is(tmp_path: Path) -> None:
+    for more, message in (
+        ({"client": np.array([0, 0, 1, np.nan])}, "client holds nan"),
+        ({"client": np.array([0, 0, 1, 1]), **TESTS}, "x_test, which nobody owns"),
+        ({"client": np.array([0, 0, 1, 1]), "group": 1}, "group has one value for all clients"),
+        ({"client": np.array([0, 0, 1, 1]), "is_test": np.array([0, 1, 1, 1])}, "client 1 has no training sample"),
+    ):
+        save(tmp_path / "all.npz", 4, **more)
+        with pytest.raises(InputError, match=message):
+            arrays(seed=0, path=str(tmp_path / "all.npz"))
+
+
+def test_one_mean_and_deviation_are_for_all_channels(tmp_path: Path) -> None:
+    for shape, channels in (((2,), 1), ((4, 4), 4), ((3, 4, 4), 3)):
+        save(tmp_path / "a.npz", 4, x=np.zeros((4, *shape), np.uint8))
+        got = arrays(seed=0, path=str(tmp_path), mean=(0.5,), std=(0.2,))
+        assert (got.mean, got.std) == ((0.5,) * channels, (0.2,) * channels)
+
+
+def test_classes_that_are_tested_and_never_trained_count(tmp_path: Path) -> None:
+    save(tmp_path / "a.npz", 4, x_test=np.zeros((1, 2), np.float32), y_test=np.array([7]))
+    assert arrays(seed=0, path=str(tmp_path)).n_classes == 8

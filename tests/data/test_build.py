@@ -122,3 +122,14 @@ def test_an_empty_client_is_named() -> None:
 def test_what_a_partition_would_ignore_is_refused(given, needs):
     with pytest.raises(InputError, match=needs):
         Group(10, **given)
+
+
+def test_labels_are_whole_numbers_and_gaps_among_them_are_told():
+    x, whose = np.zeros((4, 2), np.float32), [0, 0, 1, 1]
+    with pytest.raises(InputError, match=r"whole numbers, one class per sample, got 1.9"):
+        from_arrays(x, np.array([1.0, 1.9, 0, 1]), whose)
+    assert from_arrays(x, np.array([1.0, 2, 0, 1]), whose).y.tolist() == [1, 2, 0, 1]
+    assert from_arrays(x, [0, 1, 2, 3], whose).notes == ()
+    assert from_arrays(x, [0, 1, 2, 3], whose, n_classes=99).notes == ("labels are below 99, and only 4 of these classes occur",)
+    [note] = from_arrays(x, [0, 1, 2, 70_000], whose).notes
+    assert note == "labels are below 70,001, and only 4 of these classes occur"

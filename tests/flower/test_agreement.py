@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.beginnings import children
 from fedgwc.algorithms.fedgwc_state import Split
 from fedgwc.algorithms.verdicts import Waiting
 from fedgwc.core import Rng
@@ -42,8 +43,8 @@ def test_a_second_look_over_the_grid_equals_the_simulated_one(faint: float, ends
     whole = algorithm.init(job.initial(federation, simulator), 20)
     sides, waiting = np.repeat([0, 1], 10), np.array([2, 3, 4, 5, 12, 13, 14, 15])
     witnesses = np.setdiff1d(waiting, [5, 15])
-    children = tuple(algorithm._children(whole.clusters[0], sides, {}, 1, 0, Waiting(waiting, witnesses)))
-    divided = replace(whole, clusters=children, splits=(Split(0, None, 0, 0, np.arange(20), sides, {}),), n_born=3)
+    born = tuple(children(algorithm, whole.clusters[0], sides, {}, 1, 0, Waiting(waiting, witnesses)))
+    divided = replace(whole, clusters=born, splits=(Split(0, None, 0, 0, np.arange(20), sides, {}),), n_born=3)
     states = [divided, divided]
     for number in range(1, 4):
         here.engine.begin(number, algorithm.clustering(states[0]).labels)

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.clientapp import ClientApp
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.beginnings import children
 from fedgwc.cli import main
 from fedgwc.core import Rng, TooFewReplies
 from fedgwc.engines.flower import FlowerEngine
@@ -255,7 +256,7 @@ def test_where_losses_cannot_be_compared_a_newcomer_joins_the_largest_cluster(bl
     algorithm, grid = here.job.algorithm, here.grid
     theta = torch.zeros(2)
     root = algorithm.init(theta, 12)
-    parts = algorithm._children(root.clusters[0], np.array([0] * 5 + [1] * 7), {}, 1, 1)
+    parts = children(algorithm, root.clusters[0], np.array([0] * 5 + [1] * 7), {}, 1, 1)
     here.engine.wire = StateWire.of(ArrayRecord({"w": theta}), {}, private=True)
     here.attendance.newcomers["late"] = 102
     before = len(grid.seen)

@@ -9,8 +9,6 @@ setting here; docs/algorithms/fedgwc.md says what each one does and why the defa
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -18,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgwc import perception
 from fedgwc.aggregate import Aggregator, Server
+from fedgwc.algorithms.beginnings import children, fresh, next_window, with_cut
+from fedgwc.algorithms.fedgwc_settings import ALLOWED, USED_BY
 from fedgwc.algorithms.fedgwc_state import (
     Cluster,
     FedGWCState,
@@ -33,45 +32,17 @@ from fedgwc.algorithms.fedgwc_state import (
 from fedgwc.algorithms.learning import how_many, learnt
 from fedgwc.algorithms.proposals import proposed
 from fedgwc.algorithms.second_look import is_tried, resolve_trials, who_waits
-from fedgwc.algorithms.verdicts import NO_ONE_WAITS, NOBODY, Attempt, Waiting, in_words, judged
-from fedgwc.algorithms.windows import counted_down, submatrices, with_window
+from fedgwc.algorithms.verdicts import NO_ONE_WAITS, NOBODY, Attempt, in_words, judged
+from fedgwc.algorithms.windows import with_window
 from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, check_rate, cohort_size, sample, stacked
-from fedgwc.cuts import Cut
 from fedgwc.errors import InputError
 from fedgwc.interactions import Features, Score, affinity, fedgw_cluster
 from fedgwc.settings import plain
 from fedgwc.spectral import Assign
 
-MOST_VISITS = np.iinfo(np.int16).max  # the largest count of visits that a window of many clients can hold
 MEETING = 10  # where a tenth of the clients train, a client meets a given other one about once in this many of its rounds
 # Half of the clients train this often before a window ends: in a small cluster all pairs meet before the model has adapted.
 SETTLED = 10
-
-
-# Settings that only some of the rules for dividing (`when`) look at; all look at the others.
-USED_BY: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("sides", "echo", "agreement", "directions", "contrast", "gain", "doubt", "drift"), ("windows",)),
-    "second_look": ("windows",),
-    "visits": ("windows", "visits"),
-    **dict.fromkeys(("beta", "features", "scaled", "score", "assign", "groups_by_cohort", "strict"), ("visits", "mse")),
-    **dict.fromkeys(("eps", "patience", "failure_resets_mse"), ("mse",)),
-}
-POSITIVE = "positive and finite", lambda x: 0 < x < math.inf
-ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "beta": POSITIVE,
-    "eps": POSITIVE,
-    "alpha": ("in (0, 1]", lambda x: 0 < x <= 1),
-    "contrast": ("at least -1", lambda x: x >= -1),
-    "drift": ("positive", lambda x: x > 0),
-    "agreement": ("at most 1", lambda x: x <= 1),
-    "gain": ("a number", lambda x: not math.isnan(x)),
-    "doubt": ("finite and at least 0", lambda x: 0 <= x < math.inf),
-    "directions": ("at least 1", lambda x: x >= 1),
-    "n_max": ("at least 2", lambda x: x >= 2),
-    "min_size": ("at least 1", lambda x: x >= 1),
-    "visits": (f"in 1..{MOST_VISITS - 1}", lambda x: 1 <= x < MOST_VISITS),
-    "loss_samples": ("at least 0", lambda x: x >= 0),
-}
 
 
 @dataclass(frozen=True)
@@ -144,7 +115,7 @@ class FedGWC:
 
     def init(self, model: Tensor, n_clients: int) -> FedGWCState:
         self.notes(n_clients)
-        root = self.new_cluster(0, None, 0, np.arange(n_clients), Server(model), {}, n_clients <= self.pairs_up_to)
+        root = fresh(self, 0, None, 0, np.arange(n_clients), Server(model), {}, n_clients <= self.pairs_up_to)
         return FedGWCState((root,), (), np.zeros(n_clients, np.int64))
 
     def notes(self, n_clients: int) -> list[str]:
@@ -188,9 +159,9 @@ class FedGWC:
             if labels is None:
                 leaves.append(c)
                 continue
-            children = self._children(c, labels, tried.scores, n_born, rng.round, tried.waiting)
-            n_born += len(children)
-            leaves += children
+            born = children(self, c, labels, tried.scores, n_born, rng.round, tried.waiting)
+            n_born += len(born)
+            leaves += born
             splits.append(Split.of(c, labels, ended=rng.round))
         return FedGWCState(tuple(leaves), tuple(splits), sampled, n_born, tuple(verdicts))
 
@@ -246,7 +217,7 @@ class FedGWC:
         """Divide if clients drift, or into groups that the window before has shown too."""
         unplaced = cluster.distances is None and cluster.paths is None  # late members have no earlier position to keep
         if cluster.late is not None and (cluster.late.all() or unplaced):
-            return Attempt(self._next_window(cluster))  # nobody can be compared
+            return Attempt(next_window(self, cluster))  # nobody can be compared
         told = cluster.sides is not None and cluster.spreads is not None and cluster.sides.any()  # False if losses are private
         views = [v for v in (cluster.sides, cluster.spreads) if told and v is not None] or [cluster.P.copy()]
         known = with_window(cluster, views)
@@ -255,13 +226,13 @@ class FedGWC:
         waiting = who_waits(cut) if cut is not None and self.second_look and told else NO_ONE_WAITS
         wanted = self.gain + self.doubt * (cluster.undone + (not is_tried(cut, waiting)))
         verdict = judged(cluster, cut, self.agreement, wanted, by_echoes)
-        tried = _with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
+        tried = with_cut(replace(known, attempts=cluster.attempts + (cluster.cut is not None)), cut)
         if cut is not None and verdict.divides:
             waiting = waiting if verdict.reason == "groups" else NO_ONE_WAITS  # after drift no side is the right one
             return Attempt(tried, cut.labels, {2: cut.score}, verdict, waiting)
         if verdict.agreement is None or verdict.agreement < self.agreement:
             tried = replace(tried, told=0.0, told2=0.0)  # a new cut has foretold nothing yet
-        return Attempt(self._next_window(tried), verdict=verdict)
+        return Attempt(next_window(self, tried), verdict=verdict)
 
     def affinity(self, P: Floats, distances: Floats | None = None) -> Floats:
         """The affinities W [K, K] under these settings."""
@@ -285,13 +256,6 @@ class FedGWC:
         )
         return (labels if labels.any() else None), scores
 
-    def _next_window(self, cluster: Cluster) -> Cluster:
-        c = cluster
-        fresh = self.new_cluster(c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
-        fresh = replace(fresh, distances=c.distances, paths=c.paths, echo=c.echo, level=c.level, before=c.before, cut=c.cut)
-        fresh = replace(fresh, attempts=c.attempts, undone=c.undone, mse=c.mse, told=c.told, told2=c.told2)
-        return replace(fresh, late=counted_down(c.late), differed=c.has_differed)
-
     def is_divisible(self, K: int) -> bool:
         """Whether K clients are enough for two groups."""
         return max(2 * self.min_size, 3) <= K
@@ -304,49 +268,6 @@ class FedGWC:
             often = 2 * cluster.ripe >= K * (K - 1 if cluster.by_pairs else 1)  # at least half of the pairs or clients
             return often and (self.when == "visits" or not cluster.by_pairs or _settled(cluster))
         return cluster.calm >= (1 if self.patience == "none" else max(1, K // cohort))
-
-    def _children(
-        self, cluster: Cluster, labels: Ids, scores: dict[int, float], first: int, number: int, waiting: Waiting = NO_ONE_WAITS
-    ) -> list[Cluster]:
-        children = []
-        for y in range(int(labels.max()) + 1):
-            at = np.flatnonzero(labels == y)
-            child = self.new_cluster(first + y, cluster.id, number, cluster.members[at], cluster.server, scores, cluster.by_pairs)
-            if known := submatrices(cluster, at):
-                child = replace(child, **known)
-                if self.is_divisible(len(at)):
-                    # The child has had no window yet: whether its clients differ is taken from the parent's.
-                    child = _with_cut(child, proposed(self, replace(child, heard=1, differed=cluster.differs))[0])
-                    child = replace(child, late=counted_down(None if cluster.late is None else cluster.late[at]))
-            if self.after_split == "keep":
-                pairs = np.ix_(at, at)
-                visits = cluster.visits[pairs]
-                ripe = how_many(visits >= self.visits_wanted(0))
-                child = replace(
-                    child, P=cluster.P[pairs], visits=visits, ripe=ripe, gamma=cluster.gamma[at], gamma2=cluster.gamma2[at]
-                )
-            if len(waiting.clients):
-                sit_out, witnesses = (cluster.members[np.intersect1d(at, some)] for some in waiting)
-                child = replace(child, waiting=sit_out, witnesses=witnesses)
-            children.append(child)
-        return children
-
-    def new_cluster(
-        self, id: int, parent: int | None, born: int, members: Ids, server: Server, scores: dict[int, float], by_pairs: bool
-    ) -> Cluster:
-        K = len(members)
-        shape = (K, K) if by_pairs else (K,)
-        short = np.int16 if self.when == "windows" else np.int32  # a pair meets only a few times in a window
-        real, whole = (np.float32, short) if by_pairs and K > perception.LARGE else (np.float64, np.int64)
-        # Zeros take no memory until they are written to, and by then the previous window's matrices are freed.
-        P = np.zeros(shape, real) if self.start == "zero" else np.full(shape, 1 / K**2, real)
-        sides, spreads = np.zeros((2, *shape), real) if self.sides and self.when == "windows" else (None, None)
-        listens = self.echo and sides is not None and by_pairs
-        echo, level = (np.zeros(shape, real), np.full(K, np.nan)) if listens else (None, None)
-        visits = np.zeros(shape, whole)
-        gammas = np.zeros(K), np.zeros(K)
-        cluster = Cluster(id, parent, born, members, server, P, visits, *gammas, scores=scores, sides=sides, spreads=spreads)
-        return replace(cluster, echo=echo, level=level)
 
     # What a run records
 
@@ -378,7 +299,3 @@ class FedGWC:
 def _settled(c: Cluster) -> bool:
     """Whether half of the members have trained often enough for a window to end."""
     return bool(2 * np.count_nonzero(c.visits.diagonal() >= SETTLED) >= len(c.members))
-
-
-def _with_cut(c: Cluster, cut: Cut | None) -> Cluster:
-    return replace(c, cut=None if cut is None else cut.labels)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgwc.aggregate import Server
+from fedgwc.algorithms.beginnings import fresh, with_cut
 from fedgwc.algorithms.fedgwc_state import Cluster, Split, Verdict
 from fedgwc.algorithms.learning import how_many
 from fedgwc.algorithms.membership import with_members
@@ -107,7 +108,7 @@ def _rejoined(a: FedGWC, sides: tuple[Cluster, Cluster], before: Split, engine: 
     larger = sides[0] if share[0] >= share[1] else sides[1]
     mean = replace(larger.server, theta=share[0] * sides[0].server.theta + share[1] * sides[1].server.theta)
     server = _best_server([mean, *(c.server for c in sides)], _clients("waiting", sides), engine)
-    c = a.new_cluster(before.id, before.parent, before.born, members, server, before.scores, sides[0].by_pairs)
+    c = fresh(a, before.id, before.parent, before.born, members, server, before.scores, sides[0].by_pairs)
     return replace(c, undone=before.undone + 1, differed=before.differed, late=np.full(len(members), LATE))
 
 
@@ -213,6 +214,5 @@ def _after_trial(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:
     c = replace(c, level=level, late=late if c.late is None else np.maximum(late, c.late))
     if same:
         return c
-    cut = proposed(a, c)[0]
     ripe = how_many(c.visits >= a.visits_wanted(c.attempts, c.by_pairs))
-    return replace(c, ripe=ripe, cut=None if cut is None else cut.labels)
+    return with_cut(replace(c, ripe=ripe), proposed(a, c)[0])

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from fedgwc.commands.tables import Table, show
-from fedgwc.data.arrays import load
-from fedgwc.data.federation import Federation, Rows
+from fedgwc.data.client_file import load
+from fedgwc.data.federation import Federation
+from fedgwc.data.rows import Rows
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.local import FlatModel

@@ -6,6 +6,7 @@ import csv
 import itertools
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from fedgwc.core import cohort_size
 from fedgwc.engines.settings import device_of
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
+from fedgwc.own import known
 from fedgwc.record import new_folder
 from fedgwc.report.content import plural
 from fedgwc.scale import scaled_experiment
-from fedgwc.settings import Assignment, convert, lookup, parse_assignment, parse_axis
+from fedgwc.settings import Assignment, convert, parse_assignment, parse_axis
 
 ALL = "all"
 PICKED = "Of each algorithm: the setting with the highest mean accuracy on test data, which flatters where many were tried."
@@ -59,15 +61,14 @@ def compare_command(
     if algorithms == [ALL]:
         algorithms = list(ALGORITHMS)
     for name in algorithms:
-        lookup(ALGORITHMS, name, "algorithm")
+        known(ALGORITHMS, name, "algorithm")
     runs = _plan(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
     device_of(runs[0].job.engine)  # before there is a folder
     folder = out or new_folder(runs[0].job.recipe, "compare")
     try:
         last = _do_all(runs, folder, jobs)
     except KeyboardInterrupt:
-        print(f"\nInterrupted and saved. The same command with --out {folder} goes on from here.", file=sys.stderr)
-        sys.exit(130)
+        raise KeyboardInterrupt(_kept(folder, new=out is None)) from None
     every, best = _tables(runs, last)
     for name, table in (("comparison", best), ("everything-tried", every)):
         (folder / f"{name}.md").write_text(markdown(table), encoding="utf-8")
@@ -99,6 +100,13 @@ def _plan(
     return runs
 
 
+def _kept(folder: Path, new: bool) -> str:
+    if new and not any(folder.iterdir()):
+        folder.rmdir()
+        return "Interrupted before a run had begun; nothing was written."
+    return f"Interrupted and saved. The same command with --out {folder} goes on from here."
+
+
 def _first_seed(sets: list[str]) -> int:
     """Seeds count from the one that is set. Algorithms are an option of their own, which a setting would not change."""
     given = dict(map(parse_assignment, sets))
@@ -120,21 +128,27 @@ def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) 
     if equal == "rounds":
         return []
     job = scaled_experiment(recipe, sets, scale)
-    cohort = cohort_size(job.federation().n_clients, job.algorithm.rate)  # type: ignore[attr-defined]
+    rate = getattr(job.algorithm, "rate", None)
+    if rate is None:
+        raise InputError(
+            f"{job.algorithm_name} has no setting rate, the share of clients in a round: compare it with --equal rounds"
+        )
+    cohort = cohort_size(job.federation().n_clients, rate)
     return [f"evaluate.client_updates={job.rounds * cohort}"]
 
 
 def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any]]:
     """The last metrics of every run, by its name."""
     last: dict[str, dict[str, Any]] = {}
-    for done in do_all([(r.name, r.job) for r in runs], folder, jobs):
-        if done.problem == INTERRUPTED:
-            raise KeyboardInterrupt  # the run itself has saved and stopped
-        if done.problem:
-            raise InputError(done.problem)
-        last[done.name] = row = done.last
-        said = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {plural(row['clusters'], 'cluster')}"
-        print(f"{said}, {row['seconds']:.0f} s", file=sys.stderr, flush=True)
+    with closing(do_all([(r.name, r.job) for r in runs], folder, jobs)) as all_done:
+        for done in all_done:
+            if done.problem == INTERRUPTED:
+                raise KeyboardInterrupt  # the run itself has saved and stopped
+            if done.problem:
+                raise InputError(done.problem)
+            last[done.name] = row = done.last
+            said = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {plural(row['clusters'], 'cluster')}"
+            print(f"{said}, {row['seconds']:.0f} s", file=sys.stderr, flush=True)
     return last
 
 

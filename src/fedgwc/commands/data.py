@@ -22,6 +22,7 @@ def ls_command(root: Path | None, size: int) -> None:
         Table(["name", "state", "disk", "what"], [["digits", "ready", "0 MB", "handwritten digits, part of scikit-learn"], *rows])
     )
     print(f"\nLooked in {data_root(root)} (--root or {VARIABLE} change that).")
+    print("Your own data need nothing of this: --set data.name=arrays --set data.path=FOLDER (docs/data.md, Your own data).")
     if fetchable := [s.name for s in states if s.missing and s.fetchable]:
         where = "" if root is None else f" --root {root}"
         print("\nTo fetch what is missing:\n" + "\n".join(f"  fedgwc data prepare {name}{where}" for name in fetchable))
@@ -38,7 +39,10 @@ def prepare_command(name: str, root: Path | None, url: str | None, size: int) ->
     print(f"{name} needs about {_size(needed)} under {folder / name}; {_size(free)} are free there.", file=sys.stderr)
     if needed > free:
         raise InputError(f"not enough disk for {name}: it needs about {_size(needed)} and {_size(free)} are free in {there}")
-    done = sources.prepare(name, root, url=url, size=size, progress=_Ticker())
+    try:
+        done = sources.prepare(name, root, url=url, size=size, progress=_Ticker())
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Interrupted. What was fetched is kept; the same command goes on from here.") from None
     for path in done.fetched:
         print(f"fetched {path}")
     if done.decoded:
@@ -51,9 +55,8 @@ def prepare_command(name: str, root: Path | None, url: str | None, size: int) ->
 def verify_command(name: str, root: Path | None) -> None:
     checks = sources.verify(name, root)
     show(Table(["check", "result", ""], [[c.what, "ok" if c.ok else "WRONG", c.detail] for c in checks]))
-    bad = [c for c in checks if not c.ok]
-    if bad:
-        raise InputError(f"{name}: {bad[0].what}: {bad[0].detail}")
+    if bad := [c.what for c in checks if not c.ok]:
+        raise InputError(f"{name} is not as it should be: {', '.join(bad)}; the table above says why")
 
 
 class _Ticker:

@@ -46,7 +46,10 @@ def _overview() -> None:
 
 
 def _first_line(thing: Callable[..., Any]) -> str:
-    return (thing.__doc__ or "").strip().splitlines()[0]
+    text = thing.__doc__ or ""
+    if text.startswith(f"{thing.__name__}("):  # a dataclass without words of its own gets its signature
+        return ""
+    return next(iter(text.strip().splitlines()), "")
 
 
 def _recipe(name: str) -> bool:
@@ -96,7 +99,7 @@ def _table(name: str) -> bool:
 def _section(title: str, about: str, table: str, settings: Sequence[Setting], unused: frozenset[str] = frozenset()) -> None:
     """One table of settings; those without effect come below it by name."""
     used = [s for s in settings if s.name not in unused]
-    print(f"{title}: {about}\n" + (f"--set {table}.KEY=VALUE\n" if used else "It has no settings.\n"))
+    print(f"{title}: {about}".removesuffix(": ") + "\n" + (f"--set {table}.KEY=VALUE\n" if used else "It has no settings.\n"))
     if used:
         show(Table(["key", "type", "default", "meaning"], [[s.name, s.type, s.default, s.meaning] for s in used]))
         print()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from fedgwc.earlier import as_it_was
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
 from fedgwc.metrics.evaluation import clustering_scores
+from fedgwc.own import known
 from fedgwc.patience import Patient
 from fedgwc.progress import Watcher, watcher
 from fedgwc.record import RunFolder
 from fedgwc.replay import Trace, read_trace, replay
-from fedgwc.settings import lookup, override, parse_assignment, parse_axis, set_path
+from fedgwc.settings import convert, override, parse_assignment, parse_axis, set_path
 
 Verdicts = list[dict[str, Any]]  # of windows, in the order of rounds
 
@@ -40,7 +42,11 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
     settings = [dict(zip([a[0] for a in axes], values, strict=True)) for values in itertools.product(*[a[1] for a in axes])]
     base, seed = _recorded_with(path)
     algorithms = [algorithm_of(sets, s, base) for s in settings]
-    results = _replays(trace, algorithms, seed)
+    _tell_whose(path, dict(parse_assignment(s) for s in sets).get(("algorithm", "name"), "fedgwc"))
+    try:
+        results = _replays(trace, algorithms, seed)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Interrupted. The run is as it was; the same command begins anew.") from None
     if len(results) == 1:
         _tell_splits(*results[0], tells=algorithms[0].when == "windows")
     numbers = [_numbers(trace, state) for state, _ in results]
@@ -49,11 +55,31 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
 
 
 def _recorded_with(path: Path) -> tuple[FedGWC | None, int]:
-    """The settings and seed of the run that made the trace, where it was a FedGWC run: what `--set` then changes."""
+    """The settings and seed of the run that made the trace, where it was a FedGWC run: what `--set` then changes.
+
+    Any other algorithm need not even be known here: its losses are all that is used.
+    """
     if not path.is_dir():
         return None, 0
-    job = experiment(as_it_was(RunFolder(path).config()["experiment"]))
-    return job.algorithm if isinstance(job.algorithm, FedGWC) else None, job.seed
+    tables = as_it_was(RunFolder(path).config()["experiment"])
+    seed = convert(tables.get("seed", 0), int, "seed")
+    if not isinstance(ALGORITHMS.get(_name(path)), FedGWC):
+        return None, seed
+    algorithm = experiment(tables).algorithm
+    return algorithm if isinstance(algorithm, FedGWC) else None, seed
+
+
+def _name(path: Path) -> str:
+    """Of the algorithm that recorded a run."""
+    algorithm = RunFolder(path).config()["experiment"].get("algorithm")
+    return str(algorithm.get("name", "")) if isinstance(algorithm, dict) else ""
+
+
+def _tell_whose(path: Path, chosen: str) -> None:
+    """Losses depend on the models that gave them, which are the recording algorithm's for the whole replay."""
+    if path.is_dir() and not isinstance(ALGORITHMS.get(_name(path)), FedGWC):
+        what = f"recorded by {_name(path) or 'an algorithm without a name'}, clustered here as {chosen} would"
+        print(f"{path}: {what}; the losses stay those of the models that were trained", file=sys.stderr)
 
 
 def algorithm_of(sets: list[str], chosen: dict[str, Any], base: FedGWC | None = None) -> FedGWC:
@@ -65,7 +91,7 @@ def algorithm_of(sets: list[str], chosen: dict[str, Any], base: FedGWC | None = 
         got = ", ".join(table) or f"algorithm={settings}"
         raise InputError(f"a replay has algorithm settings only (algorithm.gain=4), got {got}")
     name = settings.pop("name", None)
-    start = base if name is None and base is not None else lookup(ALGORITHMS, name or "fedgwc", "algorithm")
+    start = base if name is None and base is not None else known(ALGORITHMS, name or "fedgwc", "algorithm")
     algorithm = override(start, settings, "algorithm")
     if not isinstance(algorithm, FedGWC):
         raise InputError(f"{name} does not cluster by losses; replay fedgwc, fedgwc-paper or fedgwc-release")

@@ -16,6 +16,13 @@ def report_command(runs: list[Path], out: Path, figures: Path | None) -> None:
         raise InputError(f"{out} is a folder; name the file to write, for example -o {out / 'report.html'}")
     if figures is not None and figures.exists() and not figures.is_dir():
         raise InputError(f"--figures wants a folder, and {figures} is a file")
+    try:
+        _write(runs, out, figures)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Interrupted. The runs are as they were; the same command begins the page anew.") from None
+
+
+def _write(runs: list[Path], out: Path, figures: Path | None) -> None:
     progress = Patient(watcher())
     page = build(runs, progress)
     from fedgwc.report.page import html

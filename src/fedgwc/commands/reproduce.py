@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedgwc.commands.tables import show
@@ -45,14 +45,17 @@ def reproduce_command(
     runs = plan((row for e in entries.values() for row in e.rows), presets, n_seeds, scale, sets)
     try:
         failed = execute(runs, out / "runs", provenance(_command(names, scale, n_seeds, sets, presets)), jobs)
+        _write(entries, runs, failed, scale, out)
     except KeyboardInterrupt:
-        print("\nInterrupted and saved. The same command goes on from here.", file=sys.stderr)
-        sys.exit(130)
+        raise KeyboardInterrupt("Interrupted and saved. The same command goes on from here.") from None
+    print(f"\nWritten: {out} (the runs; a .md and a .csv file for each table and figure)")
+
+
+def _write(entries: Mapping[str, Entry], runs: Sequence[Planned], failed: dict[str, str], scale: str, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)  # there is none yet if no run could be made
     outcomes = [read(out / "runs" / r.name) for r in runs if r.name not in failed]
     for name, entry in entries.items():
         _present(name, entry, lines_of(entry, outcomes, lambda row: _needs(row, runs, failed)), out / f"{name}-{scale}")
-    print(f"\nWritten: {out} (the runs; a .md and a .csv file for each table and figure)")
 
 
 def _present(name: str, entry: Entry, lines: list[Line], out: Path) -> None:

@@ -21,6 +21,9 @@ DEFAULT_JOB = ("fedavg", "fedgwc")
 Job = Experiment | dict[str, Any] | None  # None: the one in the folder
 
 
+NOT_BEGUN = "Interrupted before the run had begun; nothing was written."
+
+
 def run_command(
     recipe: str | None, sets: list[str], out: Path | None, resume: bool, scale: str = "full", track: str | None = None
 ) -> None:
@@ -74,9 +77,11 @@ def _asked(recipe: str | None, sets: list[str], out: Path | None, scale: str) ->
 
 
 def _one(job: Job, out: Path | None, track: str | None, resume: bool = False) -> Result:
-    if track is None:
-        return _finish(run(job, out, resume=resume, progress=watcher()))
-    return _finish(_tracked(job, out, resume))
+    try:
+        result = run(job, out, resume=resume, progress=watcher()) if track is None else _tracked(job, out, resume)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(str(interrupt) or NOT_BEGUN) from None
+    return _finish(result)
 
 
 def _tracked(job: Job, out: Path | None, resume: bool) -> Result:
@@ -98,6 +103,5 @@ def _tracked(job: Job, out: Path | None, resume: bool) -> Result:
 
 def _finish(result: Result) -> Result:
     if not result.finished:
-        print(f"\nInterrupted and saved. Resume with: fedgwc run --resume --out {result.folder}", file=sys.stderr)
-        sys.exit(130)
+        raise KeyboardInterrupt(f"Interrupted and saved. Resume with: fedgwc run --resume --out {result.folder}")
     return result

@@ -9,10 +9,11 @@ from fedgwc.data.build import Group, Pool, federate
 from fedgwc.data.cifar_sets import cifar10, cifar100
 from fedgwc.data.digits import digits
 from fedgwc.data.emnist import emnist, mnist
-from fedgwc.data.federation import Federation, Rows, from_arrays
+from fedgwc.data.federation import Federation, from_arrays
 from fedgwc.data.fedvision import inaturalist, landmarks
 from fedgwc.data.leaf import leaf_femnist
 from fedgwc.data.partitions import dirichlet, iid, shards
+from fedgwc.data.rows import Rows
 
 DATASETS: dict[str, Callable[..., Federation]] = {
     "digits": digits,

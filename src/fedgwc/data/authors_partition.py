@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedgwc.core import Ids
-from fedgwc.data.federation import Rows
+from fedgwc.data.rows import Rows
 from fedgwc.errors import InputError
 
 LARGEST = 2**28  # bytes of json; the real files have 4 MiB

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from fedgwc.core import Floats, Ids
 from fedgwc.data import partitions, shifts
-from fedgwc.data.federation import Federation, Rows
+from fedgwc.data.federation import Federation
+from fedgwc.data.rows import Rows
 from fedgwc.errors import InputError
 
 

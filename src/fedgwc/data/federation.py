@@ -12,36 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgwc.core import Floats, Ids, Split
+from fedgwc.data.held_out import split_clients
+from fedgwc.data.rows import Rows
 from fedgwc.errors import InputError
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Row numbers per client, kept end to end: client k owns `flat[offsets[k]:offsets[k + 1]]`."""
-
-    flat: Ids  # [sum of sizes]
-    offsets: Ids  # [N + 1]
-
-    @classmethod
-    def of(cls, lists: Sequence[NDArray[np.integer]]) -> Rows:
-        sizes = [len(rows) for rows in lists]
-        flat = np.concatenate([np.asarray(rows, np.int64) for rows in lists]) if lists else np.empty(0, np.int64)
-        return cls(flat, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64))
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, client: int) -> Ids:
-        return self.flat[self.offsets[client] : self.offsets[client + 1]]
-
-    @property
-    def sizes(self) -> Ids:
-        return np.diff(self.offsets)
-
-    @property
-    def owner(self) -> Ids:
-        """[len(flat)]: the client of each entry."""
-        return np.repeat(np.arange(len(self)), self.sizes)
 
 
 class Samples(Protocol):
@@ -133,22 +106,27 @@ def from_arrays(
 
     Rows marked `is_test` are test data; without that column a seeded share of each client's rows is held out.
     """
-    x, y = torch.as_tensor(x), torch.as_tensor(y).to(torch.int64)
+    x, y = torch.as_tensor(x), torch.as_tensor(y)
+    given, y = y, y.to(torch.int64)
+    if not torch.equal(given, y.to(given.dtype)):
+        raise InputError(f"y must hold whole numbers, one class per sample, got {given[given != y][0].item()}")
     ids, owner = np.unique(np.asarray(client), return_inverse=True)
     if not len(x) == len(y) == len(owner):
         raise InputError(f"x, y and client must have one entry per sample, got {len(x)}, {len(y)} and {len(owner)}")
     x = x if x.dtype == torch.uint8 else x.to(torch.float32)
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise InputError("x holds NaN or infinite values; clean the data first")
+    mine = [np.flatnonzero(owner == k) for k in range(len(ids))]
     if is_test is None:
-        is_test = np.zeros(len(y), bool)
-        for k in range(len(ids)):
-            mine = np.flatnonzero(owner == k)
-            if len(mine) < 2:
-                raise InputError(f"client {ids[k]!r} has {len(mine)} sample; it needs at least 2, one to train and one to test")
-            n_test = min(max(round(test_share * len(mine)), 1), len(mine) - 1)
-            is_test[np.random.default_rng([seed, k]).choice(mine, n_test, replace=False)] = True
-    train = Rows.of([np.flatnonzero((owner == k) & ~is_test) for k in range(len(ids))])
-    test = Rows.of([np.flatnonzero((owner == k) & is_test) for k in range(len(ids))])
+        small = [k for k, rows in enumerate(mine) if len(rows) < 2]
+        if small:
+            k = small[0]
+            raise InputError(f"client {ids[k]!r} has {len(mine[k])} sample; it needs at least 2, one to train and one to test")
+        train, test = split_clients(mine, test_share, seed, range(len(ids)))
+    else:
+        train, test = (Rows.of([rows[is_test[rows] == tests] for rows in mine]) for tests in (False, True))
     classes = int(y.max()) + 1 if n_classes is None else n_classes
-    return Federation(x, y, train, test, classes, groups, name="arrays", client_names=tuple(map(str, ids.tolist())))
+    occurring = len(torch.unique(y))
+    notes = () if classes <= 2 * occurring else (f"labels are below {classes:,}, and only {occurring:,} of these classes occur",)
+    called = tuple(map(str, ids.tolist()))
+    return Federation(x, y, train, test, classes, groups, name="arrays", notes=notes, client_names=called)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedgwc.core import Ids
-from fedgwc.data.federation import Rows
+from fedgwc.data.rows import Rows
 from fedgwc.errors import InputError
 
 

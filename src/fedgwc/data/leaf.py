@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from fedgwc.core import Ids
 from fedgwc.data import options
-from fedgwc.data.federation import Federation, Rows
+from fedgwc.data.federation import Federation
 from fedgwc.data.held_out import split_clients
 from fedgwc.data.roots import Root, not_found, places
+from fedgwc.data.rows import Rows
 from fedgwc.errors import InputError
 
 N_CLASSES = 62

@@ -16,6 +16,7 @@ from fedgwc.core import Ids, Scores, Split, Updates, on
 from fedgwc.data.federation import Federation
 from fedgwc.engines.choose import Traits, choose, most_stacked, traits_of
 from fedgwc.engines.evaluate import Evaluation
+from fedgwc.engines.probe import check_fits
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
 from fedgwc.engines.train import Bounds, OneByOne, Stacked
@@ -37,6 +38,7 @@ class Simulator:
         local: LocalTraining | None = None,
         settings: EngineSettings | None = None,
     ) -> None:
+        check_fits(module, federation.shape, federation.n_classes)
         self.federation = federation
         self.local = local or LocalTraining()
         self.settings = settings or EngineSettings()

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
@@ -79,11 +80,12 @@ class Workers:
         started = [self._start() for _ in range(self._n)]
         self._pipes, self._slots = [p for p, _ in started], [s for _, s in started]
         self._owner = os.getpid()
+        # Before multiprocessing ends what is left by SIGTERM, which they do not heed.
+        Finalize(self, _close, (self._pipes,), exitpriority=0)
 
     def _stop_all(self) -> None:
         """Each ends when it finds its pipe closed; the next call starts others."""
-        for pipe in self._pipes:
-            pipe.close()
+        _close(self._pipes)
         self._owner = 0
 
     def _start(self) -> tuple[Connection, Tensor]:
@@ -96,11 +98,17 @@ class Workers:
         return ours, slot
 
 
+def _close(pipes: list[Connection]) -> None:
+    for pipe in pipes:
+        pipe.close()
+
+
 def _serve(pipe: Connection, parents_end: Connection, slot: Tensor, train: Train) -> None:
     """One worker: until the parent is gone."""
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent's to handle: it wants the round's answers before it saves
+        signal.signal(number, signal.SIG_IGN)
     parents_end.close()
     torch.set_num_threads(1)
     _keep_freed_memory()

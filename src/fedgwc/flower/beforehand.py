@@ -11,7 +11,8 @@ import torch
 
 from fedgwc.algorithms.alone import Alone
 from fedgwc.core import Algorithm, cohort_size
-from fedgwc.data.federation import Federation, Rows
+from fedgwc.data.federation import Federation
+from fedgwc.data.rows import Rows
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError, NotHere
 from fedgwc.experiment import Experiment

@@ -23,8 +23,10 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedgwc.algorithms.alone import Alone
+from fedgwc.algorithms.cfl import CFL
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.fesem import FeSEM
 from fedgwc.algorithms.ifca import IFCA
 from fedgwc.codec import write_atomically
 from fedgwc.core import SMALLEST_COHORT, Floats, Ids
@@ -76,8 +78,9 @@ def privacy_of(algorithm: Any, note: Path | None = None) -> PrivateLosses | None
         return None
     name = type(algorithm).__name__
     if not isinstance(algorithm, FedGWC):
+        why = "compares the clients' own updates one by one" if isinstance(algorithm, CFL | FeSEM) else "may learn from anything"
         raise InputError(
-            f"private-losses does not go with {name}, which compares the clients' own updates one by one; "
+            f"private-losses does not go with {name}, which {why}; "
             "use fedgwc, fedavg, fedavgm, fairavg, fedprox or ifca, or leave private-losses out"
         )
     if algorithm.loss_samples:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ def execute(runs: Sequence[Planned], folder: Path, provenance: Mapping[str, Any]
     """Do the runs into `folder`/NAME; why a run could not be made, by its name."""
     to_do = [(r.name, r.job) for r in runs if not is_finished(folder / r.name, r.job)]
     failed: dict[str, str] = {}
-    for i, done in enumerate(do_all(to_do, folder, jobs), 1):
-        if done.problem == INTERRUPTED:
-            raise KeyboardInterrupt  # the run itself has saved and stopped
-        said = "done" if not done.problem else "the same" if done.problem in failed.values() else done.problem
-        print(f"{i}/{len(to_do)} {done.name}: {said}", file=sys.stderr, flush=True)
-        if done.problem:
-            failed[done.name] = done.problem
-        else:
-            _sign(folder / done.name / PROVENANCE, provenance)
+    with closing(do_all(to_do, folder, jobs)) as all_done:
+        for i, done in enumerate(all_done, 1):
+            if done.problem == INTERRUPTED:
+                raise KeyboardInterrupt  # the run itself has saved and stopped
+            said = "done" if not done.problem else "the same" if done.problem in failed.values() else done.problem
+            print(f"{i}/{len(to_do)} {done.name}: {said}", file=sys.stderr, flush=True)
+            if done.problem:
+                failed[done.name] = done.problem
+            else:
+                _sign(folder / done.name / PROVENANCE, provenance)
     return failed
 
 

@@ -1,0 +1,150 @@
+"""Algorithms, models and data sets of one's own, from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+import fedgwc
+from fedgwc.data import DATASETS
+from fedgwc.errors import InputError
+from fedgwc.models import MODELS
+from fedgwc.own import PREFIX, VARIABLE, use
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "own_algorithm.py"
+PARTS = """
+import numpy as np
+from torch import nn
+
+import fedgwc
+from fedgwc.data import from_arrays
+
+
+def tiny(shape, n_classes, *, width: int = 4):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], width), nn.ReLU(), nn.Linear(width, n_classes))
+
+
+def coins(*, seed: int, clients: int = 6):
+    x = np.random.default_rng(seed).normal(size=(clients * 20, 2)).astype("float32")
+    return from_arrays(x, x[:, 0] > 0, np.repeat(np.arange(clients), 20))
+
+
+fedgwc.models.MODELS["tiny"] = tiny
+fedgwc.data.DATASETS["coins"] = coins
+"""
+OWN = ["--set", "data.name=coins", "--set", "model.name=tiny", "--set", "rounds=6"]
+
+
+def command(*args: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    full = [sys.executable, "-m", "fedgwc", *args]
+    return subprocess.run(full, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, **variables})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copy(EXAMPLE, tmp_path / "mine.py")
+    (tmp_path / "parts.py").write_text(PARTS)
+    return tmp_path
+
+
+@pytest.fixture
+def _as_before() -> Iterator[None]:
+    with patch.dict(fedgwc.ALGORITHMS), patch.dict(MODELS), patch.dict(DATASETS), patch.dict(os.environ), patch.dict(sys.modules):
+        before = sys.path.copy()
+        yield
+        sys.path[:] = before
+
+
+def test_every_command_knows_what_a_file_enters(folder: Path) -> None:
+    both = ["--use", "mine.py", "--use", "parts.py"]
+    done = command(
+        "compare", *both, *OWN, "-a", "fedavg,trimmed", "--sweep", "trimmed.trim=1,2", "-j", "2", "-o", "c", cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert {p.name for p in folder.glob("c/*seed0")} == {"fedavg-seed0", "trimmed-trim=1-seed0", "trimmed-trim=2-seed0"}
+    run = "c/trimmed-trim=1-seed0"
+    assert command("replay", run, cwd=folder).returncode == 0
+
+    resume = ["run", "--resume", "-o", run, "--set", "rounds=8"]
+    refused = command(*resume, cwd=folder)
+    assert refused.returncode == 2
+    assert f"{run} cannot go on: unknown algorithm 'trimmed'" in refused.stderr
+    assert refused.stderr.endswith("one of your own is made known by --use FILE.py\n")
+    assert "unknown data set 'coins'" in command(*resume, "--use", "mine.py", cwd=folder).stderr
+    resumed = command(*resume, cwd=folder, **{VARIABLE: "mine.py:parts.py"})
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads((folder / run / "metrics.jsonl").read_text().splitlines()[-1])["round"] == 8
+
+
+def test_a_replay_needs_no_algorithm_but_its_losses(folder: Path) -> None:
+    run = ["run", "digits", "--use", "mine.py", "--set", "algorithm.name=trimmed", "--set", "rounds=3", "-o", "r"]
+    assert command(*run, cwd=folder).returncode == 0
+    done = command("replay", "r", "--set", "algorithm.name=fedgwc-paper", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    whose = "r: recorded by trimmed, clustered here as fedgwc-paper would; the losses stay those of the models that were trained"
+    assert whose in done.stderr
+
+
+def test_a_folder_or_a_recipe_that_names_code_loads_none(folder: Path) -> None:
+    """They may come from anybody."""
+    (folder / "evil.py").write_text("open('loaded', 'w')")
+    (folder / "evil.toml").write_text('use = "evil.py"\n[algorithm]\nname = "evil"\n[data]\nname = "evil.py"\n')
+    (folder / "r").mkdir()
+    (folder / "r" / "config.json").write_text(json.dumps({"experiment": {"algorithm": {"name": "evil"}, "use": "evil.py"}}))
+    for args in (
+        ["run", "evil.toml"],
+        ["run", "--resume", "-o", "r"],
+        ["replay", "r"],
+        ["report", "r"],
+        ["assign", "r", "x.npz"],
+    ):
+        assert command(*args, cwd=folder).returncode == 2
+    assert not (folder / "loaded").exists()
+
+
+@pytest.mark.usefixtures("_as_before")
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("x = 1 / 0", r"mine\.py cannot be loaded: ZeroDivisionError: division by zero \(mine\.py, line 1\)"),
+        ("x = 1", "enters nothing in a table; it should say fedgwc.ALGORITHMS"),
+        ("import fedgwc; fedgwc.ALGORITHMS['fedavg'] = fedgwc.ALGORITHMS['ifca']", "changes fedavg in ALGORITHMS"),
+        (
+            "import fedgwc; fedgwc.ALGORITHMS['x'] = type(fedgwc.ALGORITHMS['ifca'])",
+            r"x in ALGORITHMS is a class; enter .*IFCA\(\)",
+        ),
+        ("import fedgwc; fedgwc.ALGORITHMS['x'] = fedgwc.Rng(0, 0)", "x in ALGORITHMS has no init, round, clustering"),
+        ("import fedgwc.models; fedgwc.models.MODELS['x'] = 1", "x in MODELS must be a function, got 1"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, code: str, message: str) -> None:
+    (tmp_path / "mine.py").write_text(code)
+    with pytest.raises(InputError, match=message):
+        use([str(tmp_path / "mine.py")])
+
+
+@pytest.mark.usefixtures("_as_before")
+def test_files_are_loaded_once_and_take_no_librarys_place(tmp_path: Path) -> None:
+    entry = "import fedgwc\nfedgwc.ALGORITHMS['mine'] = fedgwc.ALGORITHMS['ifca']\n"
+    (tmp_path / "random.py").write_text(entry)
+    for _ in range(2):
+        use([str(tmp_path / "random.py")])
+    assert "mine" in fedgwc.ALGORITHMS
+    assert sys.modules[PREFIX + "random"].__file__ == str(tmp_path / "random.py")
+    assert os.environ[VARIABLE] == str(tmp_path / "random.py")  # which processes that are started learn of
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "random.py").write_text(entry)
+    with pytest.raises(InputError, match="have the same name; rename one of them"):
+        use([str(tmp_path / "other" / "random.py")])
+    with pytest.raises(InputError, match=r"there is no .*nowhere\.py; give a Python file"):
+        use([str(tmp_path / "nowhere.py")])
+    with pytest.raises(InputError, match="--use nowhere cannot be loaded: ModuleNotFoundError"):
+        use(["nowhere"])
