@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from fedgwc.interrupt import calmly
+from fedgwc.errors import InputError
+from fedgwc.interrupt import PoliteInterrupt, calmly
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc, to see who is there")
 LONG = ["digits", "--set", "rounds=100000", "--set", "evaluate.every=5"]
@@ -146,3 +149,25 @@ def test_a_command_says_what_its_interrupt_says(capsys: pytest.CaptureFixture[st
             command()
         assert end.value.code == 130
         assert capsys.readouterr().err == f"{line}\n"
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_an_interrupt_hides_no_fault(raised: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Most of all not that what was to be saved could not be. Errors that libraries make of an interrupt say nothing."""
+
+    @calmly
+    def command(error: Exception) -> None:
+        with PoliteInterrupt():
+            signal.raise_signal(signal.SIGINT)
+            if raised:
+                with suppress(KeyboardInterrupt):
+                    signal.raise_signal(signal.SIGINT)
+        raise error
+
+    for error in (InputError("the file is broken"), OSError(errno.ENOSPC, "No space left on device")):
+        with pytest.raises(type(error)) as seen:
+            command(error)
+        assert seen.value is error
+    with pytest.raises(SystemExit if raised else RuntimeError):
+        command(RuntimeError("made by a library"))
+    assert capsys.readouterr().err == ("Interrupted.\n" if raised else "")

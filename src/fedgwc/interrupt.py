@@ -11,10 +11,13 @@ from functools import wraps
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
+from fedgwc.errors import InputError
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "Interrupted."
 Returned = TypeVar("Returned")
 _came: list[int] = []  # the signals so far, for the exit code that shells expect
+_raised: list[int] = []  # those of them that broke off what was going on
 
 
 class PoliteInterrupt:
@@ -41,7 +44,7 @@ class PoliteInterrupt:
     def _note(self, number: int, frame: FrameType | None) -> None:
         _came.append(number)
         if self.asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            _break_off(number)
         self.asked, self._to_end = True, self._to_end or number == signal.SIGTERM
 
 
@@ -61,12 +64,15 @@ def calmly(command: Callable[..., Returned]) -> Callable[..., Returned]:
     @wraps(command)
     def calm(*args: Any, **settings: Any) -> Returned:
         _came.clear()
+        _raised.clear()
         try:
             return command(*args, **settings)
         except KeyboardInterrupt as interrupt:
             _say_and_exit(str(interrupt) or INTERRUPTED)
+        except (InputError, OSError):  # these have something to say, such as that a checkpoint found no room
+            raise
         except Exception:
-            if not _came:
+            if not _raised:
                 raise
             _say_and_exit(INTERRUPTED)  # libraries make errors of their own of an interrupt, most of all while they load
 
@@ -78,6 +84,11 @@ def _end(number: int, frame: FrameType | None) -> None:
     if _is_loading(frame):  # an exception in the midst of an import ends in anything but that exception
         os.write(2, b"Interrupted before anything had begun.\n")
         os._exit(128 + number)
+    _break_off(number)
+
+
+def _break_off(number: int) -> NoReturn:
+    _raised.append(number)
     raise KeyboardInterrupt
 
 
