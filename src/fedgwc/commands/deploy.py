@@ -71,9 +71,8 @@ def run_command(folder: Path) -> None:
     try:
         status = wait(folder, run, lambda text: print(text, flush=True))
     except KeyboardInterrupt:
-        print(f"\nfedgwc: run {run} goes on at the server; only the watching has ended", file=sys.stderr)
-        print(f"  follow it: {command(folder, 'log', run)}\n  stop it:   {command(folder, 'stop', run)}", file=sys.stderr)
-        sys.exit(130)
+        how = f"  follow it: {command(folder, 'log', run)}\n  stop it:   {command(folder, 'stop', run)}"
+        raise KeyboardInterrupt(f"run {run} goes on at the server; only the watching has ended\n{how}") from None
     if not status.done:
         why = f": {status.details}" if status.details else ""
         print(f"fedgwc: run {run} was not completed{why}", file=sys.stderr)
