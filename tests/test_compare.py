@@ -8,7 +8,7 @@ import json
 import pytest
 
 from fedgwc.cli import main
-from fedgwc.commands.compare import PICKED, compare_command
+from fedgwc.commands.compare import PICKED, _plan, compare_command
 from fedgwc.commands.tables import comparison_table
 from fedgwc.errors import InputError
 from fedgwc.record import RunFolder
@@ -39,6 +39,12 @@ def test_switches_and_text_are_swept_too(tmp_path) -> None:
     compare_command("digits", ["fedgwc"], 1, [*QUICK, "rounds=1"], tmp_path, sweeps=sweeps, jobs=1)
     tried = list(csv.reader((tmp_path / "everything-tried.csv").read_text().splitlines()))
     assert [r[0] for r in tried[1:]] == [f"fedgwc second_look={v} name=mlp" for v in (True, False)]
+
+
+def test_a_swept_path_names_a_folder_beside_the_others(tmp_path) -> None:
+    sweeps = [f"data.partition_file={tmp_path}/a.npz,b.npz"]
+    names = [run.name for run in _plan("digits", ["fedavg"], 1, ["data.name=cifar10", *QUICK[:1]], "full", sweeps, "rounds")]
+    assert names == [f"fedavg-partition_file={str(tmp_path).replace('/', '_')}_a.npz-seed0", "fedavg-partition_file=b.npz-seed0"]
 
 
 def test_seeds_count_from_the_one_that_is_set(tmp_path) -> None:

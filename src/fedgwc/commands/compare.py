@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -40,7 +41,9 @@ class Run:
 
     @property
     def name(self) -> str:
-        return "-".join([self.algorithm, *(f"{k.split('.')[-1]}={v}" for k, v in self.setting), f"seed{self.seed}"])
+        """Of its folder, so a value that is a path becomes one word."""
+        setting = [f"{key.split('.')[-1]}={value}" for key, value in self.setting]
+        return re.sub(r"[/\\]", "_", "-".join([self.algorithm, *setting, f"seed{self.seed}"]))
 
 
 def compare_command(
