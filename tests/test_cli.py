@@ -73,7 +73,7 @@ def test_every_argument_has_a_description() -> None:
     from fedgwc.cli import app
     from fedgwc.described import described, every_command
 
-    arguments = [(c.name, p) for c in every_command(described(app)) for p in c.params if p.param_type_name == "argument"]
+    arguments = [(name, p) for name, c in every_command(described(app)) for p in c.params if p.param_type_name == "argument"]
     assert len(arguments) > 10
     assert [(name, p.name) for name, p in arguments if not p.help] == []
     assert "A recipe's name" in fedgwc("run", "--help").stdout

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -16,8 +18,10 @@ import pytest
 import fedgwc
 from fedgwc.data import DATASETS
 from fedgwc.errors import InputError
+from fedgwc.experiment import TABLES, recipes
 from fedgwc.models import MODELS
-from fedgwc.own import PREFIX, VARIABLE, use
+from fedgwc.own import GIVEN, NAME, PREFIX, TAKEN, VARIABLE, use, using
+from fedgwc.settings import check_settable
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "own_algorithm.py"
 PARTS = """
@@ -39,6 +43,11 @@ def coins(*, seed: int, clients: int = 6):
 
 fedgwc.models.MODELS["tiny"] = tiny
 fedgwc.data.DATASETS["coins"] = coins
+"""
+MODEL = """
+from functools import partial
+from fedgwc.models import MODELS
+def net(shape, n_classes, *, width: int = 4): ...
 """
 OWN = ["--set", "data.name=coins", "--set", "model.name=tiny", "--set", "rounds=6"]
 
@@ -77,7 +86,7 @@ def test_every_command_knows_what_a_file_enters(folder: Path) -> None:
     refused = command(*resume, cwd=folder)
     assert refused.returncode == 2
     assert f"{run} cannot go on: unknown algorithm 'trimmed'" in refused.stderr
-    assert refused.stderr.endswith("one of your own is made known by --use FILE.py\n")
+    assert refused.stderr.endswith("one of your own is entered first, by a command's --use FILE.py\n")
     assert "unknown data set 'coins'" in command(*resume, "--use", "mine.py", cwd=folder).stderr
     resumed = command(*resume, cwd=folder, **{VARIABLE: "mine.py:parts.py"})
     assert resumed.returncode == 0, resumed.stderr
@@ -93,20 +102,27 @@ def test_a_replay_needs_no_algorithm_but_its_losses(folder: Path) -> None:
     assert whose in done.stderr
 
 
-def test_a_folder_or_a_recipe_that_names_code_loads_none(folder: Path) -> None:
-    """They may come from anybody."""
+@pytest.mark.parametrize(("table", "what"), [("algorithm", "algorithm"), ("data", "data set"), ("model", "model")])
+def test_a_folder_or_a_recipe_that_names_code_loads_none(table: str, what: str, folder: Path) -> None:
+    """They may come from anybody, and have nothing else wrong with them."""
     (folder / "evil.py").write_text("open('loaded', 'w')")
-    (folder / "evil.toml").write_text('use = "evil.py"\n[algorithm]\nname = "evil"\n[data]\nname = "evil.py"\n')
-    (folder / "r").mkdir()
-    (folder / "r" / "config.json").write_text(json.dumps({"experiment": {"algorithm": {"name": "evil"}, "use": "evil.py"}}))
-    for args in (
-        ["run", "evil.toml"],
-        ["run", "--resume", "-o", "r"],
-        ["replay", "r"],
-        ["report", "r"],
-        ["assign", "r", "x.npz"],
-    ):
-        assert command(*args, cwd=folder).returncode == 2
+    quick = ["run", "digits", "--set", "rounds=1"]
+    assert command(*quick, "-o", "r", cwd=folder).returncode == 0
+    config = json.loads((folder / "r" / "config.json").read_text())
+    recipe = recipes()["digits"].read_text()
+    for name in ("evil", "evil.py"):
+        named = re.sub(rf"(?m)^\[{table}\]\n(name = .*\n)?", f'[{table}]\nname = "{name}"\n', recipe)
+        (folder / "evil.toml").write_text(named if f"[{table}]" in recipe else f'{recipe}\n[{table}]\nname = "{name}"\n')
+        config["experiment"][table]["name"] = name
+        (folder / "r" / "config.json").write_text(json.dumps(config))
+        for args in (["run", "evil.toml"], ["compare", "evil.toml"], ["run", "--resume", "-o", "r", "--set", "rounds=2"]):
+            done = command(*args, cwd=folder)
+            if args[0] == "compare" and table == "algorithm":  # it names its algorithms itself
+                continue
+            assert done.returncode == 2
+            assert f"unknown {what} '{name}'" in done.stderr
+        for args in (["replay", "r"], ["report", "r"], ["assign", "r", "x.npz"]):
+            command(*args, cwd=folder)
     assert not (folder / "loaded").exists()
 
 
@@ -122,13 +138,61 @@ def test_a_folder_or_a_recipe_that_names_code_loads_none(folder: Path) -> None:
             r"x in ALGORITHMS is a class; enter .*IFCA\(\)",
         ),
         ("import fedgwc; fedgwc.ALGORITHMS['x'] = fedgwc.Rng(0, 0)", "x in ALGORITHMS has no init, round, clustering"),
-        ("import fedgwc.models; fedgwc.models.MODELS['x'] = 1", "x in MODELS must be a function, got 1"),
+        ("import fedgwc.models; fedgwc.models.MODELS['x'] = 1", "x in MODELS must be a function or a class, got 1"),
+        (f"{MODEL}\nMODELS['x'] = partial(net, width=3)", r"x in MODELS must be a function or a class, got functools\.partial"),
+        (f"{MODEL}\nMODELS['my/net'] = net", "enters 'my/net' in MODELS; a name is made of letters, digits, - and _"),
+        (f"{MODEL}\nMODELS['local'] = net", "enters 'local' in MODELS; .* none of rounds, seed, recipe"),
+        (f"{MODEL}\nMODELS['x'] = lambda shape: net(shape, 2)", "x in MODELS must take shape, n_classes; it lacks n_classes"),
+        (f"{MODEL}\nMODELS['x'] = lambda shape, n_classes, w=1: net", "x in MODELS: annotate w with int, float, .* came without"),
+        (
+            f"{MODEL}\ndef x(shape, n_classes, *, w: list[int] = ()): ...\nMODELS['x'] = x",
+            r"annotate w .* came as w: list\[int\]",
+        ),
+        (f"{MODEL}\ndef x(shape, n_classes, *, w: 'Nowhere' = 1): ...\nMODELS['x'] = x", "'Nowhere' is not defined"),
+        (f"{MODEL}\ndef x(shape, n_classes, **more): ...\nMODELS['x'] = x", r"takes \*\*more, which would let slips pass"),
+        ("from fedgwc.data import DATASETS\nDATASETS['x'] = lambda: None", "x in DATASETS must take seed; it lacks seed"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, code: str, message: str) -> None:
+    """Whoever calls it twice, after a first refusal, hears the same."""
     (tmp_path / "mine.py").write_text(code)
-    with pytest.raises(InputError, match=message):
-        use([str(tmp_path / "mine.py")])
+    before = [dict(fedgwc.ALGORITHMS), dict(MODELS), dict(DATASETS)]
+    for _ in range(2):
+        with pytest.raises(InputError, match=message):
+            use([str(tmp_path / "mine.py")])
+    assert before == [fedgwc.ALGORITHMS, MODELS, DATASETS]
+    assert VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize(("table", "given"), [(fedgwc.ALGORITHMS, ()), (MODELS, GIVEN["MODELS"]), (DATASETS, GIVEN["DATASETS"])])
+def test_what_is_asked_of_ones_own_holds_for_ours(table: dict[str, Any], given: tuple[str, ...]) -> None:
+    for name, entry in table.items():
+        assert NAME.fullmatch(name)
+        check_settable(entry, name, *given)
+    assert set(TAKEN) >= {*TABLES, "rounds", "seed", "recipe", "about"}
+
+
+@pytest.mark.usefixtures("_as_before")
+def test_processes_learn_of_a_file_only_while_a_command_runs(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import fedgwc\nfedgwc.ALGORITHMS['mine'] = fedgwc.ALGORITHMS['ifca']\n")
+    for before in (None, str(EXAMPLE)):
+        if before:
+            os.environ[VARIABLE] = before
+        with using([str(tmp_path / "mine.py")]):
+            assert os.environ[VARIABLE] == os.pathsep.join(filter(None, [before, str(tmp_path / "mine.py")]))
+        assert os.environ.get(VARIABLE) == before
+
+
+@pytest.mark.usefixtures("_as_before")
+def test_a_path_that_cannot_be_passed_on_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be passed on to other processes; rename it"):
+        use([str(tmp_path / "a:b" / "mine.py")])
+
+
+def test_an_interrupt_while_a_file_loads_is_one_line(folder: Path) -> None:
+    (folder / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = command("run", "--use", "slow.py", cwd=folder)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
 
 
 @pytest.mark.usefixtures("_as_before")
@@ -136,12 +200,13 @@ def test_files_are_loaded_once_and_take_no_librarys_place(tmp_path: Path) -> Non
     entry = "import fedgwc\nfedgwc.ALGORITHMS['mine'] = fedgwc.ALGORITHMS['ifca']\n"
     (tmp_path / "random.py").write_text(entry)
     for _ in range(2):
-        use([str(tmp_path / "random.py")])
+        assert use([str(tmp_path / "random.py")]) == [str(tmp_path / "random.py")]
     assert "mine" in fedgwc.ALGORITHMS
     assert sys.modules[PREFIX + "random"].__file__ == str(tmp_path / "random.py")
-    assert os.environ[VARIABLE] == str(tmp_path / "random.py")  # which processes that are started learn of
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "random.py").write_text(entry)
+    use([str(tmp_path / "other" / "random.py")])  # a copy
+    (tmp_path / "other" / "random.py").write_text(f"{entry}# with other words\n")
     with pytest.raises(InputError, match="have the same name; rename one of them"):
         use([str(tmp_path / "other" / "random.py")])
     with pytest.raises(InputError, match=r"there is no .*nowhere\.py; give a Python file"):

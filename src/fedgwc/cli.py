@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +30,6 @@ Scale = Annotated[
     str, typer.Option("--scale", help="full: the whole recipe; short: a tenth of its rounds; smoke: a few rounds on made data.")
 ]
 SWEEP = "KEY=V,V,..."
-USE = "FEDGWC_USE"
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: a new one under runs/.")]
 
 
@@ -303,23 +304,30 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
         raise typer.Exit
 
 
-# Commands that meet names of algorithms, models and data sets; `init` and `check` are those of `deploy`.
-USING = ("run", "compare", "reproduce", "replay", "report", "assign", "list", "init", "check")
+# The commands that meet names of algorithms, models and data sets.
+USING = ("run", "compare", "reproduce", "replay", "report", "assign", "list", "deploy init")
 
 
 def _use_option() -> Any:
     from typer.core import TyperOption
 
-    def load(context: Any, parameter: Any, files: tuple[str, ...]) -> None:
-        if files or os.environ.get(USE):
-            from fedgwc.own import use
+    text = "Python file with algorithms, models or data sets of your own; also as $FEDGWC_USE."
+    return TyperOption(param_decls=["--use"], metavar="FILE.py", multiple=True, help=text)
 
-            use(files)
 
-    text = f"Python file with algorithms, models or data sets of your own; also as ${USE}."
-    return TyperOption(
-        param_decls=["--use"], metavar="FILE.py", multiple=True, help=text, callback=load, expose_value=False, is_eager=True
-    )
+def _using(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`command`, before which the user's own code is loaded."""
+
+    @wraps(command)
+    def knowing(*args: Any, use: tuple[str, ...], **settings: Any) -> Any:
+        if not use and "FEDGWC_USE" not in os.environ:  # what there is to check it against takes long to load
+            return command(*args, **settings)
+        from fedgwc.own import using
+
+        with using(use):
+            return command(*args, **settings)
+
+    return knowing
 
 
 class _Plain(logging.Formatter):
@@ -334,9 +342,10 @@ def main(argv: list[str] | None = None) -> Any:
     log = logging.getLogger("fedgwc")
     log.addHandler(handler)
     command = described(app)
-    for each in every_command(command):
-        if each.name in USING:
+    for name, each in every_command(command):
+        if name in USING:
             each.params.append(_use_option())
+            each.callback = _using(each.callback)
         each.callback = each.callback and calmly(each.callback)
     try:
         with ending_calmly():

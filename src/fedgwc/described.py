@@ -14,7 +14,7 @@ from typer.models import ArgumentInfo
 def described(app: typer.Typer) -> Any:
     """The command of `app`. From click 8.5 on its arguments lose the help that typer before 0.21 gives them; here it is back."""
     top = typer.main.get_command(app)
-    for command in every_command(top):
+    for _, command in every_command(top):
         if command.callback is None:
             continue
         hints = typing.get_type_hints(inspect.unwrap(command.callback), include_extras=True)
@@ -25,7 +25,8 @@ def described(app: typer.Typer) -> Any:
     return top
 
 
-def every_command(command: Any) -> Iterator[Any]:
-    yield command
-    for inner in getattr(command, "commands", {}).values():
-        yield from every_command(inner)
+def every_command(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """With what one types for it, after the program's name: `deploy init`."""
+    yield name, command
+    for key, inner in getattr(command, "commands", {}).items():
+        yield from every_command(inner, f"{name} {key}".strip())

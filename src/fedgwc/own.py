@@ -1,7 +1,7 @@
 """Algorithms, models and data sets of one's own: Python files that enter them in the tables, loaded because the user said so.
 
-`--use` and the variable FEDGWC_USE are the only ways in. What a recipe or a run folder names is looked up and never loaded:
-these come from others.
+`--use`, the variable FEDGWC_USE and the app of a federation, which is code itself, are the only ways in. What a recipe or a run
+folder names is looked up and never loaded: these come from others.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ import dataclasses
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from fedgwc.errors import InputError
-from fedgwc.settings import lookup
+from fedgwc.settings import check_settable, lookup
 
 VARIABLE = "FEDGWC_USE"  # the files for every command, and how processes that a command starts learn of them
 PREFIX = "fedgwc_own_"  # of modules made of files, so that no file takes the place of a library
+NAME = re.compile(r"[A-Za-z0-9][\w-]*")  # names become parts of folders and of keys as in `--set NAME.key=value`
+TAKEN = ("rounds", "seed", "recipe", "about", "data", "model", "local", "algorithm", "engine", "evaluate", "all")
+GIVEN = {"MODELS": ("shape", "n_classes"), "DATASETS": ("seed",)}  # what a run gives, whatever is set
 T = TypeVar("T")
 
 
@@ -36,37 +41,56 @@ def known(table: Mapping[str, T], name: Any, what: str) -> T:
     except InputError as error:
         if not isinstance(name, str):  # none was given
             raise
-        raise UnknownNameError(f"{error}; one of your own is made known by --use FILE.py") from None
+        raise UnknownNameError(f"{error}; one of your own is entered first, by a command's --use FILE.py") from None
 
 
-def use(names: Iterable[str] = ()) -> None:
-    """Load these files (or installed modules) and those of FEDGWC_USE, each once."""
+@contextmanager
+def using(names: Iterable[str]) -> Iterator[None]:
+    """Load these files and those of FEDGWC_USE; processes that are started meanwhile learn of all of them."""
+    before = os.environ.get(VARIABLE)
+    try:
+        os.environ[VARIABLE] = os.pathsep.join(use(names))
+        yield
+    finally:
+        del os.environ[VARIABLE]
+        if before is not None:
+            os.environ[VARIABLE] = before
+
+
+def use(names: Iterable[str] = ()) -> list[str]:
+    """Load these files (or installed modules) and those of FEDGWC_USE, each once; returns all of them."""
     before = [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
     every = list(dict.fromkeys(map(_absolute, [*before, *names])))
     for name in every:
         _load(name)
-    if every:
-        os.environ[VARIABLE] = os.pathsep.join(every)
+    return every
 
 
 def _absolute(name: str) -> str:
-    return str(Path(name).expanduser().resolve()) if name.endswith(".py") else name
+    full = str(Path(name).expanduser().resolve()) if name.endswith(".py") else name
+    if os.pathsep in full:
+        raise InputError(f"--use {full}: a path with {os.pathsep!r} cannot be passed on to other processes; rename it")
+    return full
 
 
 def _load(name: str) -> None:
+    """All of it or nothing: what is refused leaves no trace."""
     module = PREFIX + Path(name).stem if name.endswith(".py") else name
     if module in sys.modules:
         _refuse_namesake(name, sys.modules[module])
         return
-    before = _tables()
+    before = {table: dict(entries) for table, entries in _tables().items()}
     try:
         _of_file(Path(name), module) if name.endswith(".py") else importlib.import_module(name)
-    except InputError:
-        raise
-    except Exception as error:
+        _check(name, before, _tables())
+    except BaseException as error:
         sys.modules.pop(module, None)
+        for table, entries in _tables().items():
+            entries.clear()
+            entries.update(before[table])
+        if isinstance(error, InputError) or not isinstance(error, Exception):
+            raise
         raise InputError(f"--use {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}") from error
-    _check(name, before, _tables())
 
 
 def _of_file(path: Path, module: str) -> None:
@@ -82,8 +106,10 @@ def _of_file(path: Path, module: str) -> None:
 
 
 def _refuse_namesake(name: str, module: ModuleType) -> None:
-    if name.endswith(".py") and module.__file__ != name:
-        raise InputError(f"--use {name} and {module.__file__} have the same name; rename one of them")
+    """A file may have been copied, into a federation's app; other code must not go under its name."""
+    its = module.__file__ or ""
+    if name.endswith(".py") and its != name and Path(its).read_bytes() != Path(name).read_bytes():
+        raise InputError(f"--use {name} and {its} have the same name; rename one of them")
 
 
 def _place(error: BaseException) -> str:
@@ -96,7 +122,7 @@ def _tables() -> dict[str, dict[str, Any]]:
     from fedgwc.data import DATASETS
     from fedgwc.models import MODELS
 
-    return {"ALGORITHMS": dict(ALGORITHMS), "MODELS": dict(MODELS), "DATASETS": dict(DATASETS)}
+    return {"ALGORITHMS": ALGORITHMS, "MODELS": MODELS, "DATASETS": DATASETS}
 
 
 def _check(name: str, before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> None:
@@ -109,20 +135,20 @@ def _check(name: str, before: dict[str, dict[str, Any]], after: dict[str, dict[s
     for table, entries in before.items():
         if changed := [key for key, entry in entries.items() if after[table].get(key) is not entry]:
             raise InputError(f"--use {name} changes {changed[0]} in {table}, which is there already; choose another name")
-    for key in after["ALGORITHMS"].keys() - before["ALGORITHMS"].keys():
-        _check_algorithm(name, key, after["ALGORITHMS"][key])
-    for table in ("MODELS", "DATASETS"):
-        for key in after[table].keys() - before[table].keys():
-            if not callable(after[table][key]):
-                raise InputError(f"--use {name}: {key} in {table} must be a function, got {after[table][key]!r}")
+        for key in after[table].keys() - entries.keys():
+            what = f"--use {name}: {key} in {table}"
+            if not isinstance(key, str) or not NAME.fullmatch(key) or key in TAKEN:
+                wanted = f"letters, digits, - and _, and none of {', '.join(TAKEN)}"
+                raise InputError(f"--use {name} enters {key!r} in {table}; a name is made of {wanted}")
+            if table == "ALGORITHMS":
+                _check_algorithm(what, after[table][key])
+            check_settable(after[table][key], what, *GIVEN.get(table, ()))
 
 
-def _check_algorithm(name: str, key: str, algorithm: Any) -> None:
+def _check_algorithm(what: str, algorithm: Any) -> None:
     if isinstance(algorithm, type):
-        raise InputError(f"--use {name}: {key} in ALGORITHMS is a class; enter an instance, {algorithm.__name__}()")
+        raise InputError(f"{what} is a class; enter an instance, {algorithm.__name__}()")
     lacking = [method for method in ("init", "round", "clustering") if not callable(getattr(algorithm, method, None))]
     if lacking or not dataclasses.is_dataclass(algorithm):
-        what = f"has no {', '.join(lacking)}" if lacking else "is no dataclass"
-        raise InputError(
-            f"--use {name}: {key} in ALGORITHMS {what}; an algorithm is a frozen dataclass with init, round, clustering"
-        )
+        fault = f"has no {', '.join(lacking)}" if lacking else "is no dataclass"
+        raise InputError(f"{what} {fault}; an algorithm is a frozen dataclass with init, round, clustering")

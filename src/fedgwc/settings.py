@@ -66,6 +66,42 @@ def arguments(function: Callable[..., Any], settings: Any, where: str, *given: s
     return {k: convert(v, hints[k], f"{where}.{k}") for k, v in settings.items()}
 
 
+def check_settable(thing: Any, where: str, *given: str) -> None:
+    """That settings can call a function, or override a dataclass instance, which only annotations make possible."""
+    made = type(thing) if dataclasses.is_dataclass(thing) and not isinstance(thing, type) else thing
+    if not inspect.isfunction(made) and not inspect.isclass(made):
+        raise InputError(f"{where} must be a function or a class, got {thing!r}")
+    try:
+        hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) and not dataclasses.is_dataclass(made) else made)
+    except NameError as error:
+        raise InputError(f"{where}: its annotations cannot be read: {error}") from None
+    parameters = inspect.signature(made).parameters
+    if lacking := [name for name in given if name not in parameters]:
+        raise InputError(f"{where} must take {', '.join(given)}; it lacks {', '.join(lacking)}")
+    for name, parameter in parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise InputError(f"{where} takes {parameter}, which would let slips pass; name what can be set")
+        if name not in given and not _can_be_set(hints.get(name)):
+            came = f"as {parameter}" if name in hints else "without"
+            raise InputError(f"{where}: annotate {name} with {SETTABLE}, so that settings can be checked; it came {came}")
+
+
+SETTABLE = "int, float, bool, str, a Literal, tuple[one of these, ...], a dataclass of these, or one of these | None"
+
+
+def _can_be_set(hint: Any) -> bool:
+    """Whether `convert` knows it."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        others = [a for a in args if a is not type(None)]
+        return len(others) == 1 and _can_be_set(others[0])
+    if origin is tuple:
+        return args[1:] == (...,) and _can_be_set(args[0])
+    if dataclasses.is_dataclass(hint):
+        return all(map(_can_be_set, typing.get_type_hints(hint).values()))
+    return origin is typing.Literal or hint in _NAMES
+
+
 def defaults(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """What `call` leaves to the function itself, as plain tables."""
     known = inspect.signature(function).parameters.items()
