@@ -59,11 +59,15 @@ def using(names: Iterable[str]) -> Iterator[None]:
 
 def use(names: Iterable[str] = ()) -> list[str]:
     """Load these files (or installed modules) and those of FEDGWC_USE, each once; returns all of them."""
-    before = [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
-    every = list(dict.fromkeys(map(_absolute, [*before, *names])))
+    every = list(dict.fromkeys(map(_absolute, [*named(), *names])))
     for name in every:
         _load(name)
     return every
+
+
+def named() -> list[str]:
+    """What FEDGWC_USE says, in a command with what --use adds."""
+    return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
 def _absolute(name: str) -> str:

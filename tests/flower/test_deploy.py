@@ -121,6 +121,39 @@ def test_nodes_with_their_own_data(folder, tmp_path) -> None:
     assert wrong(tmp_path / "own") == {}
 
 
+OWN = """
+from torch import nn
+from fedgwc.models import MODELS
+def net(shape, n_classes, *, bias: bool = True): return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], n_classes, bias=bias))
+MODELS["net"] = net
+"""
+
+
+def test_ones_own_code_goes_with_the_app(folder, tmp_path) -> None:
+    """Each command in a process of its own, as nodes and an operator's later commands are."""
+    (tmp_path / "mine.py").write_text(OWN)
+    recipe = {**blobs.tables(tmp_path / "blobs.npz"), "model": {"name": "net", "bias": False}}
+    (tmp_path / "recipe.toml").write_text(toml(recipe))
+    python = [sys.executable, "-m"]
+    told = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
+    init = [*python, "fedgwc", "deploy", "init", "own", "--recipe", "recipe.toml"]
+    assert "unknown model 'net'" in subprocess.run(init, **told).stderr
+    refused = subprocess.run([*init, "--use", "mine"], **told)
+    assert "the app carries files to the nodes, and no installed modules; give a FILE.py" in refused.stderr
+    assert not (tmp_path / "own").exists()
+    assert subprocess.run([*init, "--use", "mine.py"], **told).returncode == 0
+    assert (tmp_path / "own/app/fedgwc_app/own/mine.py").read_text() == OWN
+
+    (tmp_path / "mine.py").unlink()
+    check = [*python, "fedgwc", "deploy", "check", "own"]
+    done = subprocess.run(check, **told)
+    assert done.returncode == 0, done.stderr
+    for part in ("client", "server"):
+        subprocess.run([*python, f"fedgwc_app.{part}"], cwd=tmp_path / "own" / "app", check=True)
+    (tmp_path / "own/app/fedgwc_app/own/mine.py").write_text("import nowhere")
+    assert "mine.py cannot be loaded: ModuleNotFoundError" in subprocess.run(check, **told).stderr
+
+
 @pytest.mark.parametrize(
     ("change", "what", "said"),
     [
@@ -252,6 +285,8 @@ def test_who_stops_watching_is_told_that_the_run_goes_on(folder, tmp_path, monke
     fake_flwr(monkeypatch, tmp_path, {"run": [json.dumps({"success": True, "run-id": "77"})], "ls": runs("running")})
     monkeypatch.setattr(flwr_cli.time, "sleep", interrupted)
     assert code("run", str(folder)) == 130
+    monkeypatch.setattr(flwr_cli.time, "sleep", lambda _: signal.raise_signal(signal.SIGTERM))
+    assert code("run", str(folder)) == 143
     said = capsys.readouterr().err
     assert "run 77 goes on at the server" in said
     for what in ("log", "stop"):

@@ -7,6 +7,8 @@ import re
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from fedgwc.cli import main
 from fedgwc.deploy import flwr_cli, secrets
 from fedgwc.deploy.renew import renew
+from fedgwc.models import MODELS
 from fedgwc.record import RunFolder
 
 from . import blobs
@@ -23,12 +26,23 @@ ROUNDS = 7
 SETTINGS = {"deadline": 40.0, "wait": 120.0, "pause": 1.0, "min-clients": 12}
 
 
-def deploy(where: Path, folder: Path, rounds: int = ROUNDS, *flags: str) -> int:
+OWN = """
+import fedgwc
+from fedgwc.models import mlp
+
+def own_net(shape, n_classes, *, hidden: int):
+    return mlp(shape, n_classes, hidden=(hidden,))
+
+fedgwc.models.MODELS["own-net"] = own_net
+"""
+
+
+def deploy(where: Path, folder: Path, rounds: int = ROUNDS, *flags: str, **tables: Any) -> int:
     """Three nodes of four clients each, written by the command that an operator uses."""
     port = free_port()
     blobs.write(where / "blobs.npz")
     recipe = where / "recipe.toml"
-    recipe.write_text(toml({"seed": 1, **blobs.tables(where / "blobs.npz", rounds, visits=3)}))
+    recipe.write_text(toml({"seed": 1, **blobs.tables(where / "blobs.npz", rounds, visits=3), **tables}))
     command = ["deploy", "init", str(folder), "--recipe", str(recipe), "--port", str(port), "--bind", "127.0.0.1", *flags]
     with pytest.raises(SystemExit) as end:
         main(command)
@@ -59,7 +73,10 @@ def stranger(folder: Path) -> Path:
 @pytest.mark.slow
 def test_a_real_federation(tmp_path) -> None:
     folder = tmp_path / "federation"
-    port = deploy(tmp_path, folder)
+    (tmp_path / "mine.py").write_text(OWN)  # which goes to all nodes with the app
+    with patch.dict(MODELS):
+        port = deploy(tmp_path, folder, ROUNDS, "--use", str(tmp_path / "mine.py"), model={"name": "own-net", "hidden": 16})
+    (tmp_path / "mine.py").unlink()
     done = lambda: RunFolder(folder / "run").metrics()  # noqa: E731
     with processes(tmp_path / "logs") as here:
         here.start("superlink", folder / "superlink" / "start.sh")

@@ -22,9 +22,10 @@ def init_command(folder: Path, **decided: Any) -> None:
     _need_flower()
     from fedgwc.deploy.network import exposed
     from fedgwc.deploy.write import UNDEALT, Plan, init
+    from fedgwc.own import named
 
     plan = Plan(**decided)
-    configs = init(folder, plan)
+    configs = init(folder, plan, named())
     show(Table(["node", "serves"], [[f"node-{i}", config] for i, config in enumerate(configs, 1)]))
     print(f"\nWritten: {folder}. Read {folder / 'README.md'}, then: fedgwc deploy check {folder}")
     if any(UNDEALT in config for config in configs):

@@ -18,12 +18,13 @@ from fedgwc.deploy.certificates import of_nodes, of_server
 from fedgwc.deploy.finding import Finding
 from fedgwc.deploy.fitting import fitting
 from fedgwc.deploy.reach import connections, reach
-from fedgwc.deploy.write import UNDEALT, Plan, homes, parsed, planned
+from fedgwc.deploy.write import OWN, UNDEALT, Plan, homes, parsed, planned
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
 from fedgwc.flower.checks import MOST_NAMES
 from fedgwc.flower.options import Options
 from fedgwc.flower.private import privacy_of
+from fedgwc.own import use
 
 BUNDLE = 10_000_000  # bytes that Flower sends at most
 PATHS = (("data", "path"), ("data", "root"), ("data", "partition_file"), ("model", "weights"))
@@ -58,6 +59,7 @@ def _flower() -> Iterator[Finding]:
 
 
 def _app(folder: Path, plan: Plan) -> Iterator[Finding]:
+    use(str(path.resolve()) for path in sorted((folder / OWN).glob("*.py")))
     job = parsed((folder / "app" / "fedgwc_app" / "recipe.toml").read_text(encoding="utf-8"))
     config = tomllib.loads((folder / "app" / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
     options, n_clients = Options.read(config), None

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedgwc.experiment import Experiment, experiment, recipes
 from fedgwc.flower.options import Options
 
 UNDEALT = "FIRST-LAST"  # what an operator replaces where only the machine with the data knows how many clients there are
+OWN = "app/fedgwc_app/own"  # code of one's own that the recipe names, which the app takes to every node
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
@@ -92,10 +94,11 @@ def trusting(folder: Path) -> list[Path]:
     return [folder / "superlink", *homes(folder)]
 
 
-def init(folder: Path, plan: Plan) -> list[str]:
-    """Write it all into a new or empty folder; returns each node's configuration."""
+def init(folder: Path, plan: Plan, own: Iterable[str] = ()) -> list[str]:
+    """Write it all, with files of one's own code, into a new or empty folder; returns each node's configuration."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not an empty folder; choose a new one, since keys are never overwritten")
+    code = [_carried(name) for name in own]
     text = recipe_text(plan.recipe)
     n_clients = fitting(parsed(text), options(plan), plan.own_data)  # or it says why not, before there is anything
     configs = node_configs(plan, n_clients)
@@ -109,6 +112,9 @@ def init(folder: Path, plan: Plan) -> list[str]:
         _node(folder, i, config, plan)
     (folder / "superlink" / "ca.crt").write_bytes((folder / "ca" / "ca.crt").read_bytes())
     (folder / "app" / "fedgwc_app" / "recipe.toml").write_text(text, encoding="utf-8")
+    for path in code:
+        (folder / OWN / path.name).parent.mkdir(exist_ok=True)
+        (folder / OWN / path.name).write_bytes(path.read_bytes())
     # A node has a client at least: all are to be there before most of them decide what data look like.
     everybody = max(SMALLEST_COHORT, n_clients or plan.nodes)
     known = {**_addresses(plan), "min_clients": everybody, "min_replies": options(plan).min_replies}
@@ -118,6 +124,12 @@ def init(folder: Path, plan: Plan) -> list[str]:
         _fill(template, folder / target, known)
     (folder / "deploy.json").write_text(json.dumps(asdict(plan), indent=2) + "\n", encoding="utf-8")
     return configs
+
+
+def _carried(name: str) -> Path:
+    if not name.endswith(".py"):
+        raise InputError(f"--use {name}: the app carries files to the nodes, and no installed modules; give a FILE.py")
+    return Path(name)
 
 
 def options(plan: Plan) -> Options:
