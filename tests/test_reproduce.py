@@ -47,6 +47,7 @@ FULL = Effort(seeds=3, rounds=100, full_rounds=100)
         ("50.0", [52.0, 54.0, 56.0], 1.0, "not reproduced"),  # 4 off, two standard errors are 2.3
         ("4", [4, 4, 5], 0.0, "reproduced"),  # a third of a cluster; the last digit allows a half
         ("4", [12, 12, 12], 0.0, "not reproduced"),
+        ("1", [1, 2, 2], 0.0, "not reproduced"),  # most of them split what should stay whole
         ("0.1 ± 0.0", [0.14, 0.14, 0.14], 0.01, "reproduced"),  # 0.14 is printed as 0.1
         ("0.49 ± 0.0", [0.52, 0.52, 0.52], 0.01, "not reproduced"),  # 0.52 is not printed as 0.49
         ("0.49 ± 0.2", [0.52, 0.52, 0.52], 0.01, "reproduced"),  # but the paper's own runs differ by more
@@ -65,6 +66,8 @@ def test_a_verdict_follows_from_the_numbers(printed_value: str, ours: list[float
     [
         (Effort(2, 100, 100), "partial (2 of 3 seeds)"),
         (Effort(3, 2000, 20_000), "partial (2,000 of 20,000 rounds)"),
+        (Effort(3, 40_000, 20_000), "partial (40,000 rounds, not 20,000)"),
+        (Effort(3, 100, 100, others=("local.lr", "model.name")), "partial (other local.lr, model.name)"),
         (Effort(1, 3, 20_000, made=True), "partial (made data, 3 of 20,000 rounds, 1 of 3 seeds)"),
     ],
 )
@@ -223,6 +226,22 @@ def test_runs_with_other_settings_are_never_mixed_and_said() -> None:
         [],
         [f"algorithm.visits={now + 1} (today {now})", "algorithm.gone=true (today not set)"],
     ]
+
+
+def test_only_the_papers_settings_can_reproduce_it() -> None:
+    """However near the value: a setting that somebody chose is named. Where the partition comes from is no such setting."""
+    row = next(r for r in CLUSTERING.rows if (r.recipe, r.algorithm) == ("cifar100", "fedavg"))
+
+    def said(table: str, **change: Any) -> str:
+        runs = [outcome(row, seed, balanced_accuracy=0.416) for seed in range(3)]
+        for run in runs:
+            run.config["experiment"][table] |= change
+        [line] = lines_of(Entry("", "", (row,)), runs, needs)
+        return str(line.verdict("balanced_accuracy"))
+
+    assert said("data", partition_file="theirs.json") == "reproduced"
+    assert said("local", lr=0.5, batch=8) == "partial (other local.batch, local.lr)"
+    assert said("data", augment=False) == "partial (other data.augment)"
 
 
 def test_what_older_runs_did_without_a_setting_depends_on_their_rule() -> None:

@@ -15,6 +15,7 @@ from fedgwc.reproduce.verdict import SEEDS, Effort, Verdict, picture_verdict, ve
 from fedgwc.settings import flatten, parse_assignment
 
 SETTINGS = ("data", "model", "local", "algorithm")  # what decides a result, besides seed and rounds
+SAME = ("data.partition_file",)  # the authors' own partition is the paper's setting, as much as the recipe's like it
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Line:
     @property
     def effort(self) -> Effort:
         rounds = min((int(r.last["round"]) for r in self.runs), default=0)
-        return Effort(len(self.runs), rounds, int(self.today["rounds"]), any(r.made for r in self.runs))
+        return Effort(len(self.runs), rounds, int(self.today["rounds"]), any(r.made for r in self.runs), tuple(others(self)))
 
     def ours(self, metric: str) -> list[float | None]:
         """One value per seed, in the paper's units."""
@@ -115,6 +116,12 @@ def changes(line: Line) -> list[str]:
         return []
     then, now = _deciding(line.runs[0].experiment), _deciding(line.today)
     return [f"{key}={_said(then, key)} (today {_said(now, key)})" for key in {**then, **now} if then.get(key) != now.get(key)]
+
+
+def others(line: Line) -> list[str]:
+    """Names of the settings that a line's runs were given and that are not the row's. One that came later was not given."""
+    then, now = (_deciding(tables) for tables in (line.runs[0].experiment, line.today)) if line.runs else ({}, {})
+    return [key for key, value in then.items() if key not in SAME and now.get(key) != value]
 
 
 def _said(flat: dict[str, Any], key: str) -> str:

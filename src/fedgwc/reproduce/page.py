@@ -25,11 +25,12 @@ Made by `fedgwc results page` from the files in `results/`; a test holds this pa
 How to read it. Values are means over seeds ± standard deviations; in brackets is the difference from the paper's value. The
 verdict is:
 
-- **reproduced**: the paper's rounds, at least {SEEDS} seeds, and a difference of at most one point (0.01 for scores), two
-  standard errors of the difference, or half of the last digit that the paper prints, whichever is largest;
+- **reproduced**: the paper's rounds and settings (the authors' own partition or one like it), at least {SEEDS} seeds, and a
+  difference of at most one point (0.01 for scores), two standard errors of the difference, or half of the last digit that the
+  paper prints, whichever is largest; numbers of clusters and splits may differ by 0.5 in the mean;
 - **not reproduced**: the same effort, and a larger difference, or a score that is not defined;
-- **partial**: fewer rounds or seeds, and how many, or seeds that differ too much to tell; whatever the difference, it is no
-  verdict yet;
+- **partial**: fewer (or more) rounds, fewer seeds, other settings, or seeds that differ too much to tell; whatever the
+  difference, it is no verdict yet;
 - **our own rule**: `fedgwc`, this project's default, divides by another rule than the paper's FedGWC (beta, for one, has no
   effect on it). Its values stand beside the paper's for comparison. `fedgwc-paper` is the text, `fedgwc-release` the authors'
   code;
@@ -81,7 +82,7 @@ def _coverage(found: dict[str, list[Line]]) -> str:
     tried: dict[tuple[Any, ...], bool] = {}
     for line in (line for lines in found.values() for line in lines):
         for metric in line.row.values:
-            value = (line.row.recipe, line.row.algorithm, line.row.set, metric)
+            value = (line.row.recipe, line.row.algorithm, line.row.set, metric, line.row.values[metric].mean)
             tried[value] = tried.get(value, False) or bool(line.runs and line.algorithm != OURS)
     run = sum(tried.values())
     return f"Of the {len(tried)} numbers that the paper prints, {run} have a run of the paper's own method behind them.\n"
