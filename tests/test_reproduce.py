@@ -234,8 +234,8 @@ def test_only_the_papers_settings_can_reproduce_it() -> None:
 
     def said(table: str, **change: Any) -> str:
         runs = [outcome(row, seed, balanced_accuracy=0.416) for seed in range(3)]
-        for run in runs:
-            run.config["experiment"][table] |= change
+        for each in runs:
+            each.config["experiment"][table] |= change
         [line] = lines_of(Entry("", "", (row,)), runs, needs)
         return str(line.verdict("balanced_accuracy"))
 

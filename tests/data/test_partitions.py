@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgwc.data.partitions import dirichlet, iid, shards
+from fedgwc.data.partitions import alike, dirichlet, iid, shards
 from fedgwc.errors import InputError
 
 LABELS = np.repeat(np.arange(10), 60)
@@ -73,6 +73,44 @@ def test_test_sets_follow_the_training_mix() -> None:
         assert np.abs(share[0] - share[1]).max() < 0.1
 
 
+def test_test_sets_have_the_shares_of_training_sets() -> None:
+    """Rounded to whole samples, though every sample is used: 2.5, 1.5, 0 and 0.5, 1.5, 2 of which there are 3, 3 and 2."""
+    labels = np.repeat(np.arange(3), (3, 3, 2))
+    rows = alike(labels, [[50, 30, 0], [10, 30, 40]], [4, 4], seed=0)
+    counts = np.array([np.bincount(labels[r], minlength=3) for r in rows])
+    assert sorted(np.concatenate(rows).tolist()) == list(range(8))
+    assert counts[:, 2].tolist() == [0, 2]
+    assert counts[0].tolist() in ([2, 2, 0], [3, 1, 0])
+
+
+def test_a_large_remainder_is_rounded_up_first() -> None:
+    labels = np.repeat(np.arange(3), 9)
+    [rows] = alike(labels, [[16, 9, 5]], [3], seed=0)  # 1.6, 0.9, 0.5 of three samples
+    assert np.bincount(labels[rows], minlength=3).tolist() == [2, 1, 0]
+
+
+def test_who_cannot_have_its_classes_takes_others_and_it_is_said() -> None:
+    labels = np.array([0, 1, 1, 1, 2, 2])
+    with pytest.warns(UserWarning, match="1 of 2 clients ran out of their own classes"):
+        rows = alike(labels, [[5, 0, 0], [5, 5, 0]], [2, 3], seed=0)
+    counts = np.array([np.bincount(labels[r], minlength=3) for r in rows])
+    assert counts[:, 0].sum() == 1
+    assert counts.sum(1).tolist() == [2, 3]
+
+
+@given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 9), st.integers(0, 99))
+def test_what_is_dealt_alike_is_within_a_sample_of_its_share(n_clients: int, n_classes: int, size: int, seed: int) -> None:
+    """Wherever there is enough of every class, and each sample goes to one client."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 30, (n_clients, n_classes))
+    counts[:, 0] += 1
+    labels = np.repeat(np.arange(n_classes), n_clients * size)
+    rows = alike(labels, counts, np.full(n_clients, size), seed)
+    assert len(set(np.concatenate(rows).tolist())) == n_clients * size
+    got = np.array([np.bincount(labels[r], minlength=n_classes) for r in rows])
+    assert (abs(got - counts / counts.sum(1, keepdims=True) * size) < 1).all()
+
+
 def test_exhausted_classes_leave_the_mix_and_are_reported() -> None:
     """Three one-class clients over two classes: the third finds its class empty and takes what remains."""
     labels = np.array([0] * 6 + [1] * 6)
@@ -103,7 +141,16 @@ def test_dirichlet_always_deals_what_was_asked(alpha: float, n_clients: int, siz
         (lambda: dirichlet([0.5, 1], 1, 1, 1, 0), "integers"),
         (lambda: dirichlet(LABELS, 0, 1, 1, 0), "at least one client"),
         (lambda: dirichlet(LABELS, 2, 1, 1, 0, mix=np.ones((3, 10))), "mix must be"),
+        (lambda: dirichlet(LABELS, 4, 0.5, 3.5, 0), "must be whole numbers, got 4, 3.5"),
+        (lambda: dirichlet(LABELS, 4.0, 0.5, 3, 0), "must be whole numbers, got 4.0, 3"),
+        (lambda: dirichlet(LABELS, 4, 0.5, 3, -1), "seed must be a whole number >= 0, got -1"),
+        (lambda: iid(60, 4, 3, "a"), "seed must be a whole number >= 0, got 'a'"),
+        (lambda: dirichlet(LABELS, 4, None, 3, 0), "alpha must be >= 0, got None"),
         (lambda: shards(LABELS, 2, 7, 30, 0), "choose a divisor"),
+        (lambda: alike(LABELS, [[1, 2]], [5], 0), "counts must be"),
+        (lambda: alike(LABELS, np.zeros((1, 10)), [5], 0), "samples in counts"),
+        (lambda: alike(LABELS, np.ones((1, 10)), [5, 5], 0), "every client needs a size"),
+        (lambda: alike(LABELS, np.ones((2, 10)), [5, 600], 0), "need 605, but there are 600"),
     ],
 )
 def test_impossible_requests(call, message: str) -> None:

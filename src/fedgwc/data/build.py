@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgwc.core import Floats, Ids
+from fedgwc.core import Ids
 from fedgwc.data import partitions, shifts
 from fedgwc.data.federation import Federation
 from fedgwc.data.rows import Rows
@@ -61,23 +61,29 @@ class Group:
 def federate(
     pool: Pool, groups: tuple[Group, ...], train_size: int, test_size: int, seed: int, *, augment: bool = False
 ) -> Federation:
-    """Deal `pool` out to the clients of `groups`, in order, without replacement; test sets follow each client's mix."""
+    """Deal `pool` out to the clients of `groups`, in order, without replacement.
+
+    Test sets have the class shares of training sets, as in the partitions that FedGWC's authors published; of clients that
+    are dealt to at random (iid), they are dealt at random too.
+    """
     train, test = _Dealer(pool, pool.train, seed), _Dealer(pool, pool.test, seed + 2**31)
-    truth: list[int] = []
+    test_sizes = [group.test_size or test_size for group in groups]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for g, group in enumerate(groups):
-            mix = train.deal(group, g, group.train_size or train_size, None)
-            test.deal(group, g, group.test_size or test_size, mix)
-            truth += [g] * group.clients
+            train.deal(g, group, group.train_size or train_size)
+        for g, group in enumerate(groups):
+            if group.partition == "iid":
+                test.deal(g, group, test_sizes[g])
+        test.follow(train, {g: test_sizes[g] for g, group in enumerate(groups) if group.partition != "iid"})
     notes = tuple(str(w.message) for w in caught)
     federation = Federation(
         pool.x,
         pool.y,
-        Rows.of(train.hands),
-        Rows.of(test.hands),
+        Rows.of([hand for g in range(len(groups)) for hand in train.hands[g]]),
+        Rows.of([hand for g in range(len(groups)) for hand in test.hands[g]]),
         pool.n_classes,
-        np.array(truth, np.int64) if len(groups) > 1 else None,
+        np.repeat(np.arange(len(groups)), [group.clients for group in groups]) if len(groups) > 1 else None,
         pool.mean,
         pool.std,
         augment,
@@ -92,23 +98,36 @@ class _Dealer:
 
     def __init__(self, pool: Pool, rows: Ids, seed: int) -> None:
         self.labels, self.free, self.seed = pool.y.numpy(), rows, seed
-        self.hands: list[Ids] = []
+        self.n_classes = pool.n_classes
+        self.hands: dict[int, list[Ids]] = {}  # of each group
 
-    def deal(self, group: Group, number: int, size: int, mix: Floats | None) -> Floats | None:
-        seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
-        labels = self.labels[self.free]
-        if mix is not None or group.partition == "dirichlet":
-            picked, mix = partitions.dirichlet(
-                labels, group.clients, 0.5 if group.alpha is None else group.alpha, size, seed, mix
-            )
+    def deal(self, g: int, group: Group, size: int) -> None:
+        """To the clients of group `g`, as its partition says."""
+        labels, seed = self.labels[self.free], self._seed(g)
+        if group.partition == "dirichlet":
+            picked, _ = partitions.dirichlet(labels, group.clients, 0.5 if group.alpha is None else group.alpha, size, seed)
         elif group.partition == "shards":
             picked = partitions.shards(labels, group.clients, 2 if group.shards is None else group.shards, size, seed)
-            mix = np.stack([np.bincount(labels[p], minlength=int(self.labels.max()) + 1) / size for p in picked])
         else:
             picked = partitions.iid(len(labels), group.clients, size, seed)
-        self.hands += [self.free[p] for p in picked]
+        self.hands[g] = [self.free[rows] for rows in picked]
         self.free = np.delete(self.free, np.concatenate(picked))
-        return mix
+
+    def follow(self, train: _Dealer, sizes: dict[int, int]) -> None:
+        """To the clients of these groups, so many each, in the class shares of what another dealer gave them.
+
+        All at once, since groups may want the same classes.
+        """
+        clients = [(g, hand) for g in sizes for hand in train.hands[g]]
+        if not clients:
+            return
+        counts = [np.bincount(self.labels[hand], minlength=self.n_classes) for _, hand in clients]
+        picked = partitions.alike(self.labels[self.free], counts, [sizes[g] for g, _ in clients], self._seed(*sizes))
+        for g in sizes:
+            self.hands[g] = [self.free[rows] for (owner, _), rows in zip(clients, picked, strict=True) if owner == g]
+
+    def _seed(self, *numbers: int) -> int:
+        return int(np.random.SeedSequence([self.seed, *numbers]).generate_state(1)[0])
 
 
 def _shifted(federation: Federation, x: Tensor, groups: tuple[Group, ...], seed: int) -> Federation:
