@@ -33,7 +33,6 @@ def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int, progress: Watcher
     That holds until clients wait for a second look, which no recording can repeat; there it ends.
     """
     seen: dict[int, list[tuple[int, float]]] = {}
-    last: dict[int, object] = {}
     waited = False
 
     def watch(number: int, state: FedGWCState) -> None:
@@ -43,13 +42,12 @@ def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int, progress: Watcher
         if waited:
             return
         for cluster in state.clusters:
-            if cluster.P is not last.get(cluster.id) and cluster.visits.any() and cluster.mse > 0:
+            if cluster.gamma.any() and cluster.mse > 0:  # somebody has been seen in this window
                 seen.setdefault(cluster.id, []).append((number, cluster.mse))
-            last[cluster.id] = cluster.P
 
     progress.start("rounds replayed", len(trace.ids), 0)
     try:
-        replay(trace, algorithm, seed=seed, watch=watch)
+        replay(trace, algorithm, seed=seed, watch=watch, reuse=True)
     finally:
         progress.stop()
     width = max(1, len(trace.ids) // BINS)
