@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pytest
 
 import fedgwc
+from fedgwc.cli import main
 from fedgwc.data import DATASETS
 from fedgwc.errors import InputError
 from fedgwc.experiment import TABLES, recipes
@@ -124,6 +125,24 @@ def test_a_folder_or_a_recipe_that_names_code_loads_none(table: str, what: str, 
         for args in (["replay", "r"], ["report", "r"], ["assign", "r", "x.npz"]):
             command(*args, cwd=folder)
     assert not (folder / "loaded").exists()
+
+
+@pytest.mark.usefixtures("_as_before")
+def test_a_refused_file_ends_in_a_sentence(tmp_path: Path, capsys, monkeypatch) -> None:
+    """Of the command itself, whether the variable was there before or not."""
+    (tmp_path / "slip.py").write_text("x = = 1")
+    for before in ({}, {VARIABLE: ""}):
+        monkeypatch.delenv(VARIABLE, raising=False)
+        for name, value in before.items():
+            monkeypatch.setenv(name, value)
+        for file, message in (("none.py", "there is no "), ("slip.py", "slip.py cannot be loaded: SyntaxError")):
+            with pytest.raises(SystemExit) as end:
+                main(["list", "--use", str(tmp_path / file)])
+            assert end.value.code == 2
+            said = capsys.readouterr().err
+            assert message in said
+            assert said.count("\n") == 1
+            assert os.environ.get(VARIABLE) == before.get(VARIABLE)
 
 
 @pytest.mark.usefixtures("_as_before")

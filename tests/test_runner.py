@@ -14,9 +14,11 @@ import safetensors.torch
 import torch
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.core import Rng
+from fedgwc.algorithms.fedavg import FedAvg
+from fedgwc.core import Clustering, Rng
 from fedgwc.data import digits
 from fedgwc.engines.meter import Meter
+from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.progress import Silent
 from fedgwc.record import RunFolder
@@ -158,6 +160,39 @@ def test_the_trace_is_what_the_engine_reported(small, tmp_path) -> None:
     for t, report in enumerate(meter.reported):
         np.testing.assert_array_equal(trace["ids"][t], report.clients)
         np.testing.assert_array_equal(trace["L"][t], report.losses)
+
+
+def test_the_bare_loop_says_what_it_needs(small) -> None:
+    job = small("fedavg")
+    engine = job.simulator(job.federation())
+    vector = engine.model.vector()
+    for given, message in (
+        ((type(job.algorithm), engine, vector, 20), r"one with its settings, such as FedGWC\(rate=0.1\)"),
+        (("fedavg", engine, vector, 20), "got 'fedavg'"),
+        ((job.algorithm, engine, engine.model.module, 20), "one vector .* got Sequential"),
+        ((job.algorithm, engine, vector, 5), "n_clients must be the engine's 20, got 5"),
+        ((job.algorithm, engine, vector[:-1], 20), rf"models are \[M, {len(vector)}\], got \[1, {len(vector) - 1}\]"),
+    ):
+        with pytest.raises(InputError, match=message):
+            next(rounds(*given, 1))
+    with pytest.raises(InputError, match="a torch module, an instance"):
+        Simulator(job.federation(), torch.nn.Flatten)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros(20), r"an array of whole numbers, got ndarray of shape \[20\] and float64"),
+        ([0] * 20, "an array of whole numbers, got list"),
+        (np.full(20, -1), r"rows of the 1 models of a clustering, 0\.\.0, got -1 to -1"),
+        (np.ones(20, int), "got 1 to 1"),
+        (np.zeros(3, int), "fedavg gave labels of 3 clients, and there are 20"),
+    ],
+)
+def test_wrong_labels_are_told_in_the_first_round(labels: Any, message: str, small, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(FedAvg, "clustering", lambda _, state: Clustering(state.server.theta[None], labels))
+    with pytest.raises(InputError, match=message):
+        run(small("fedavg", rounds=2), tmp_path / "r")
 
 
 def test_a_round_depends_on_seed_round_and_state_only(small) -> None:

@@ -82,6 +82,16 @@ class Clustering:
     labels: Ids  # [N], the row of `models` that serves each client
     names: Ids | None = None  # [M], a number that stays with a cluster while rows move; None: the row itself
 
+    def __post_init__(self) -> None:
+        models, labels = self.models, self.labels
+        if not isinstance(models, Tensor) or models.ndim != 2:
+            raise InputError(f"a clustering has models [M, D], one row each, got {_kind(models)}")
+        if not isinstance(labels, np.ndarray) or labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise InputError(f"a clustering has labels [N], an array of whole numbers, got {_kind(labels)}")
+        if len(labels) and not 0 <= labels.min() <= labels.max() < len(models):
+            span = f"{labels.min()} to {labels.max()}"
+            raise InputError(f"labels are rows of the {len(models)} models of a clustering, 0..{len(models) - 1}, got {span}")
+
     @property
     def numbers(self) -> Ids:
         """[M]: what clusters are called in everything that a run leaves behind."""
@@ -196,6 +206,11 @@ def several(models: Tensor, k: int, who: str) -> Tensor:
             f"stack {k} independent initialisations"
         )
     return models
+
+
+def _kind(x: object) -> str:
+    shape = f" of shape {list(x.shape)} and {x.dtype}" if isinstance(x, np.ndarray | Tensor) else ""
+    return f"{type(x).__name__}{shape}"
 
 
 Rate = Annotated[float, "share of the clients that train in a round (at least 3 clients)"]

@@ -48,11 +48,12 @@ def known(table: Mapping[str, T], name: Any, what: str) -> T:
 def using(names: Iterable[str]) -> Iterator[None]:
     """Load these files and those of FEDGWC_USE; processes that are started meanwhile learn of all of them."""
     before = os.environ.get(VARIABLE)
+    every = use(names)
     try:
-        os.environ[VARIABLE] = os.pathsep.join(use(names))
+        os.environ[VARIABLE] = os.pathsep.join(every)
         yield
     finally:
-        del os.environ[VARIABLE]
+        os.environ.pop(VARIABLE, None)
         if before is not None:
             os.environ[VARIABLE] = before
 
@@ -117,6 +118,8 @@ def _refuse_namesake(name: str, module: ModuleType) -> None:
 
 
 def _place(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return ""  # it names its line itself
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 

@@ -61,11 +61,24 @@ def rounds(
     model [D] is where training starts. To go on from an earlier `state`, say how many rounds it has `done`: a round depends
     on (seed, round, state) only, so the result is the same as without the interruption.
     """
-    state = algorithm.init(model, n_clients) if state is None else state
+    if state is None:
+        _check_start(algorithm, engine, model, n_clients)
+        state = algorithm.init(model, n_clients)
     step = getattr(algorithm, "advance", algorithm.round) if reuse else algorithm.round
     for number in range(done + 1, n_rounds + 1):
         state = step(state, engine, Rng(seed, number))
         yield number, state
+
+
+def _check_start(algorithm: Any, engine: Any, model: Any, n_clients: int) -> None:
+    if isinstance(algorithm, type) or not callable(getattr(algorithm, "round", None)):
+        raise InputError(f"the algorithm must be one with its settings, such as FedGWC(rate=0.1), got {algorithm!r}")
+    if not isinstance(model, Tensor):
+        raise InputError(f"the model must be one vector [D], such as engine.model.vector(), got {type(model).__name__}")
+    there = getattr(engine, "federation", None)
+    if n_clients < 1 or (there is not None and n_clients != there.n_clients):
+        wanted = "at least 1" if there is None else f"the engine's {there.n_clients}"
+        raise InputError(f"n_clients must be {wanted}, got {n_clients}")
 
 
 @dataclass(frozen=True)
@@ -315,7 +328,10 @@ class _Run:
         if hasattr(self.job.algorithm, "names"):
             names: Ids = self.job.algorithm.names(state)
             return names, len(names)
-        clustering = self.job.algorithm.clustering(state)
+        clustering, n_clients = self.job.algorithm.clustering(state), self.federation.n_clients
+        if len(clustering.labels) != n_clients:
+            name = self.job.algorithm_name
+            raise InputError(f"{name} gave labels of {len(clustering.labels)} clients, and there are {n_clients}; each needs one")
         return clustering.names, len(clustering.models)
 
     def _evaluate(self, number: int, state: Any) -> None:

@@ -10,6 +10,8 @@ from fedgwc.errors import InputError
 
 def check_fits(module: nn.Module, shape: tuple[int, ...], n_classes: int) -> None:
     """One sample of `shape` must give a score for each class."""
+    if not isinstance(module, nn.Module):
+        raise InputError(f"the model must be a torch module, an instance, got {module!r}")
     was_training, any_of_it = module.training, next(module.parameters(), torch.zeros(()))
     module.eval()
     try:

@@ -72,6 +72,8 @@ class Simulator:
 
         A card has got its work when this returns; the function returned waits for the results.
         """
+        if models.ndim != 2 or models.shape[1] != self.model.size:
+            raise InputError(f"this module's models are [M, {self.model.size}], got {list(models.shape)}")
         with running(self.threads, self.settings.precision, self.device):
             return self._begin(np.array(clients, np.int64), models, np.array(which, np.int64), keys)
 
