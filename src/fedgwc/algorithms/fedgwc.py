@@ -120,6 +120,9 @@ class FedGWC:
 
     def notes(self, n_clients: int) -> list[str]:
         """What a user should know about a federation of this size; InputError if it is too large."""
+        if not self.is_divisible(n_clients):
+            few = f"{n_clients} clients are never divided: that takes at least {self.fewest}"
+            return [f"{few} (algorithm.min_size={self.min_size}, twice)" if self.min_size > 1 else few]
         if n_clients <= self.pairs_up_to:
             return []
         most = f"{n_clients:,} clients are more than algorithm.pairs_up_to={self.pairs_up_to}"
@@ -256,9 +259,14 @@ class FedGWC:
         )
         return (labels if labels.any() else None), scores
 
+    @property
+    def fewest(self) -> int:
+        """Clients of a cluster that may be divided."""
+        return max(2 * self.min_size, 3)
+
     def is_divisible(self, K: int) -> bool:
         """Whether K clients are enough for two groups."""
-        return max(2 * self.min_size, 3) <= K
+        return self.fewest <= K
 
     def _is_time(self, cluster: Cluster, cohort: int) -> bool:
         K = len(cluster.members)

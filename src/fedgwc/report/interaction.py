@@ -52,11 +52,15 @@ def _matrices(run: Run, algorithm: FedGWC) -> Section:
     hidden = len(at_splits(run)) - len(shown)
     lead = "Rows and columns are clients, ordered by cluster: clients that get along form bright blocks in W. "
     lead += "Each matrix has its own scale of colours. "
-    lead += "At the end, pairs in different clusters keep the values they had when they were parted." if run.splits else ""
+    lead += "At the end, pairs in different clusters keep the values they had when they were parted. " if run.splits else ""
+    if algorithm.when == "windows":
+        lead += "P is the mean over a window of rounds; W comes from all windows so far."
     note = f"The first {len(shown)} of {len(shown) + hidden} splits are shown. " if hidden else ""
     big = len(run.clusters) > heatmap.PIXELS
     note += f"Sides of more than {heatmap.PIXELS} clients are averaged in blocks. " if big else ""
-    note += "Grey entries are pairs that were never sampled together. " if (P == 0).any() else ""
+    if (P == 0).any():
+        note += "Grey entries of P are pairs that were not sampled together"
+        note += ", in matrices at the end since the last window began. " if algorithm.when == "windows" else ". "
     return Section("matrices", "Interaction and affinity", lead, tuple(pictures), note=note.strip(), layout="pairs")
 
 
@@ -123,11 +127,14 @@ def _weights(run: Run, algorithm: FedGWC) -> Section | None:
     found = [w for w in weights_of(run, algorithm) if len(w.clients)]
     if not found:
         return None
+    since = "since the last window of rounds began" if algorithm.when == "windows" else "since the cluster was born"
+    if algorithm.after_split == "keep":
+        since = "since the run began"
     picture = Picture(
         "weights",
         "Gaussian weights and their 95 % intervals",
         weights.describe(found),
-        f"A weight is the running mean of a client's rewards in its cluster.{_seen(run, found)}",
+        f"A weight is the running mean of a client's rewards in its cluster, {since}.{_seen(run, found)}",
         weights.draw(found, colours(run)),
     )
     wide = float(np.median(np.concatenate([w.high - w.low for w in found])))
@@ -138,9 +145,9 @@ def _weights(run: Run, algorithm: FedGWC) -> Section | None:
 def _seen(run: Run, found: list[Weights]) -> str:
     """Of whom there is no weight, or no interval."""
     known, once = sum(len(w.clients) for w in found), sum(int(w.once.sum()) for w in found)
-    few = f" Hollow: {plural(once, 'client')} seen once, without an interval." if once else ""
+    few = f" Hollow: {plural(once, 'client')} seen once since then, without an interval." if once else ""
     rest = len(run.clusters) - known
-    return few + (f" Not shown: {plural(rest, 'client')} not seen since weights last started anew." if rest else "")
+    return few + (f" Not shown: {plural(rest, 'client')} not seen since then." if rest else "")
 
 
 def _mse(run: Run, algorithm: FedGWC, trace: Trace, progress: Watcher) -> Section | None:

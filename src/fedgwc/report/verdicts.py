@@ -79,16 +79,18 @@ def _rule(a: FedGWC, tried: bool) -> str:
         f"A division into groups that clients could try is undone if the models of its sides serve them differently by fewer "
         f"than {FAINT:g} deviations in the end, or by even less before (clear). "
     )
-    return (
-        f"A cluster is divided if clients drift (at least {a.drift:g} in half of the window's rounds; adrift says in how many), "
-        f"not yet in the second window, of a child in the first, or if the window before would have cut it alike (agreement "
-        f"at least {a.agreement:g}), "
-        f"groups describe clients better than one does (gain at least {a.gain:g}{untried}), and either clients differ (contrast "
-        f"at least {a.contrast:g} in half of the rounds of this window or an earlier one; apart says in how many) or the cut has "
-        f"told since then who helps whom (foretold at least {FORETOLD} deviations; of fewer than {TOO_FEW} clients only this "
-        f"counts). {trial if tried else ''}"
-        f"Clusters of fewer than {max(2 * a.min_size, 3)} clients are not tried."
+    drifts = (
+        f"A cluster is divided in two cases. One: its clients drift, by at least {a.drift:g} in half of the window's rounds "
+        f"(adrift says in how many). That counts from the third window on, in a child from its second. "
     )
+    groups = (
+        f"Two: it has groups. The window before would have cut it alike (agreement at least {a.agreement:g}); groups describe "
+        f"clients better than one does (gain at least {a.gain:g}{untried}); and either clients differ (contrast at least "
+        f"{a.contrast:g} in half of the rounds of this window or an earlier one; apart says in how many), or the cut has told "
+        f"since it was made who helps whom (foretold at least {FORETOLD} deviations). Of fewer than {TOO_FEW} clients only the "
+        f"latter counts. "
+    )
+    return f"{drifts}{groups}{trial if tried else ''}Clusters of fewer than {a.fewest} clients are not tried."
 
 
 def _waiting(run: Run, algorithm: FedGWC) -> str:
