@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from fedgwc.batch import _lost, _one
 from fedgwc.cli import main
 from fedgwc.commands.compare import PICKED, _plan, compare_command
 from fedgwc.commands.tables import comparison_table
@@ -120,6 +121,14 @@ def test_mistakes(change: dict, message: str, tmp_path) -> None:
     with pytest.raises(InputError, match=message):
         compare_command(**arguments)
     assert not (tmp_path / "c").exists()
+
+
+def test_a_process_that_failed_is_not_said_to_have_lacked_memory(tmp_path) -> None:
+    assert "memory" not in _lost("ifca-seed0", 1).problem
+    assert "memory" in _lost("ifca-seed0", -9).problem
+    (tmp_path / "file").touch()
+    [job] = _plan("digits", ["fedavg"], 1, ["rounds=1"], "full", [], "rounds")
+    assert _one("r", job.job, tmp_path / "file").problem == f"{tmp_path / 'file' / 'r'}: Not a directory"
 
 
 def test_an_infinite_score_is_shown_as_such() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgwc.engines.settings import cores, device_of
-from fedgwc.errors import InputError
+from fedgwc.errors import InputError, in_words
 from fedgwc.experiment import Experiment, differing
 from fedgwc.interrupt import PoliteInterrupt
 from fedgwc.progress import watcher
@@ -87,8 +87,11 @@ def _lost(name: str, exit_code: int) -> Done:
     """Of a run whose process is no more."""
     if exit_code == -signal.SIGTERM:  # somebody asked it to end
         return Done(name, INTERRUPTED)
-    how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
-    return Done(name, f"the process of {name} ended ({how}); if memory ran out, try fewer runs at a time, --jobs 1")
+    if exit_code < 0:
+        how = f"signal {-exit_code}); if memory ran out, try fewer runs at a time, --jobs 1"
+    else:
+        how = f"exit code {exit_code}); what it said last stands above"
+    return Done(name, f"the process of {name} ended ({how}")
 
 
 def _in_step(runs: list[Job], folder: Path, jobs: int) -> Iterator[Done]:
@@ -113,6 +116,8 @@ def _one(name: str, job: Experiment, folder: Path, watch: bool = False) -> Done:
         return _done(name, run(job, path, resume=RunFolder(path).has_run(), progress=watcher() if watch else None))
     except InputError as error:
         return Done(name, str(error))
+    except OSError as error:
+        return Done(name, in_words(error))
     except KeyboardInterrupt:
         return Done(name, INTERRUPTED)
 

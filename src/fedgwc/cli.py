@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fedgwc.described import described, every_command
-from fedgwc.errors import InputError
+from fedgwc.errors import InputError, in_words
 from fedgwc.interrupt import calmly, ending_calmly
 
 app = typer.Typer(
@@ -353,7 +353,7 @@ def main(argv: list[str] | None = None) -> Any:
     except InputError as error:
         print(f"fedgwc: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"fedgwc: {error.filename or ''}: {error.strerror or error}".replace(": : ", ": "), file=sys.stderr)
+        print(f"fedgwc: {in_words(error)}", file=sys.stderr)
     finally:
         log.removeHandler(handler)  # a program may call this more than once
     sys.exit(2)

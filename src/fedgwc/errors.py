@@ -7,3 +7,9 @@ class InputError(ValueError):
 
 class NotHere(InputError):  # noqa: N818 - another machine may well have it
     """A file that a recipe names, data or a model's weights, is not on this machine."""
+
+
+def in_words(error: OSError) -> str:
+    """What the system refused, without its number."""
+    what = error.strerror or str(error)
+    return f"{error.filename}: {what}" if error.filename else what
