@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import pytest
 
+import fedgwc
 from fedgwc.algorithms import ALGORITHMS, idle
 from fedgwc.cli import main
 from fedgwc.commands.tables import COLUMNS
@@ -225,3 +226,12 @@ def test_the_index_has_every_page() -> None:
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     for page in DOCS.rglob("*.md"):
         assert page.name == "README.md" or f"]({page.relative_to(DOCS).as_posix()})" in index
+
+
+def test_the_layout_names_every_module() -> None:
+    page = (DOCS / "design.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"[\w]+(?:\.py|/)", page.split("## Layout")[1].split("## ")[0]))
+    package = Path(fedgwc.__file__).parent
+    modules = {path.name for path in package.glob("*.py")} | {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    missing = modules - named - {"__main__.py", "earlier.py"}
+    assert not missing, f"docs/design.md lacks {sorted(missing)} in its layout"

@@ -9,21 +9,41 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedgwc import data, metrics
-    from fedgwc.aggregate import Aggregator, Server
-    from fedgwc.algorithms import ALGORITHMS
-    from fedgwc.core import Algorithm, Clustering, Engine, Rng, Scores, Updates
-    from fedgwc.engines.settings import EngineSettings
-    from fedgwc.engines.simulate import Simulator
-    from fedgwc.errors import InputError
-    from fedgwc.experiment import Experiment, load
-    from fedgwc.interactions import affinity, fedgw_cluster, update_interactions, update_weights, weight_interval
-    from fedgwc.local import FlatModel, LocalTraining
-    from fedgwc.perception import perception_distances
-    from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
-    from fedgwc.runner import Result, rounds, run
-    from fedgwc.together import run_together
-    from fedgwc.trained import load_model
+    from fedgwc import data as data
+    from fedgwc import metrics as metrics
+    from fedgwc import models as models
+    from fedgwc.aggregate import Aggregator as Aggregator
+    from fedgwc.aggregate import Server as Server
+    from fedgwc.algorithms import ALGORITHMS as ALGORITHMS
+    from fedgwc.core import Algorithm as Algorithm
+    from fedgwc.core import Clustering as Clustering
+    from fedgwc.core import Engine as Engine
+    from fedgwc.core import Rng as Rng
+    from fedgwc.core import Scores as Scores
+    from fedgwc.core import Updates as Updates
+    from fedgwc.engines.settings import EngineSettings as EngineSettings
+    from fedgwc.engines.simulate import Simulator as Simulator
+    from fedgwc.errors import InputError as InputError
+    from fedgwc.experiment import Experiment as Experiment
+    from fedgwc.experiment import load as load
+    from fedgwc.interactions import affinity as affinity
+    from fedgwc.interactions import fedgw_cluster as fedgw_cluster
+    from fedgwc.interactions import update_interactions as update_interactions
+    from fedgwc.interactions import update_weights as update_weights
+    from fedgwc.interactions import weight_interval as weight_interval
+    from fedgwc.local import FlatModel as FlatModel
+    from fedgwc.local import LocalTraining as LocalTraining
+    from fedgwc.perception import perception_distances as perception_distances
+    from fedgwc.readings import first_losses as first_losses
+    from fedgwc.readings import gaussian_rewards as gaussian_rewards
+    from fedgwc.readings import gaussian_sides as gaussian_sides
+    from fedgwc.readings import gaussian_spreads as gaussian_spreads
+    from fedgwc.readings import loss_variances as loss_variances
+    from fedgwc.runner import Result as Result
+    from fedgwc.runner import rounds as rounds
+    from fedgwc.runner import run as run
+    from fedgwc.together import run_together as run_together
+    from fedgwc.trained import load_model as load_model
 
 __version__ = "0.1.0"
 
@@ -61,48 +81,13 @@ _HOME = {
     "update_weights": "interactions",
     "weight_interval": "interactions",
 }
-_MODULES = ("data", "flower", "metrics")
+_MODULES = ("data", "metrics", "models")
 
-__all__ = [
-    "ALGORITHMS",
-    "Aggregator",
-    "Algorithm",
-    "Clustering",
-    "Engine",
-    "EngineSettings",
-    "Experiment",
-    "FlatModel",
-    "InputError",
-    "LocalTraining",
-    "Result",
-    "Rng",
-    "Scores",
-    "Server",
-    "Simulator",
-    "Updates",
-    "affinity",
-    "data",
-    "fedgw_cluster",
-    "first_losses",
-    "gaussian_rewards",
-    "gaussian_sides",
-    "gaussian_spreads",
-    "load",
-    "load_model",
-    "loss_variances",
-    "metrics",
-    "perception_distances",
-    "rounds",
-    "run",
-    "run_together",
-    "update_interactions",
-    "update_weights",
-    "weight_interval",
-]
+__all__ = sorted((*_HOME, *_MODULES))  # without `flower`, an extra: a star needs no Flower
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in (*_MODULES, "flower"):
         return importlib.import_module(f"fedgwc.{name}")
     if name in _HOME:
         return getattr(importlib.import_module(f"fedgwc.{_HOME[name]}"), name)
@@ -110,4 +95,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -27,7 +27,7 @@ def check_tracker(name: str) -> None:
     try:
         import tensorboard  # noqa: F401
     except ImportError:
-        raise InputError("tracking needs tensorboard: pip install 'fedgwc[track]'") from None
+        raise InputError("tracking needs tensorboard: install fedgwc with its extra `track`") from None
 
 
 class TensorBoard:

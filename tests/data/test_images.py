@@ -158,5 +158,5 @@ def test_a_broken_picture_is_named(folder: Path, raw: bytes | None) -> None:
 
 def test_without_pillow_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(InputError, match=r"pip install 'fedgwc\[images\]'"):
+    with pytest.raises(InputError, match=r"its extra `images`"):
         cache_of(folder)[0]

@@ -6,4 +6,4 @@ import pytest
 
 
 def test_flower_is_there() -> None:
-    pytest.importorskip("flwr", reason="Flower is not installed, so tests/flower is left out: pip install 'fedgwc[flower]'")
+    pytest.importorskip("flwr", reason="Flower is not installed, so tests/flower is left out: the extra `flower` has it")

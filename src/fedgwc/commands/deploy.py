@@ -14,7 +14,7 @@ from fedgwc.errors import InputError
 def _need_flower() -> None:
     for module in ("flwr", "cryptography"):
         if importlib.util.find_spec(module) is None:
-            raise InputError(f"fedgwc deploy needs {module}; install it with: pip install 'fedgwc[flower]'")
+            raise InputError(f"fedgwc deploy needs {module}: install fedgwc with its extra `flower`")
 
 
 def init_command(folder: Path, **decided: Any) -> None:

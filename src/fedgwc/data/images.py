@@ -145,7 +145,7 @@ def decoded(path: Path, size: int) -> NDArray[np.uint8]:
     try:
         from PIL import Image
     except ImportError as error:
-        raise InputError("photographs need Pillow: pip install 'fedgwc[images]'") from error
+        raise InputError("photographs need Pillow: install fedgwc with its extra `images`") from error
     try:
         with Image.open(path) as image:
             image.draft("RGB", (size, size))  # a JPEG many times too large is decoded at a fraction of its size

@@ -112,7 +112,7 @@ def write_users(
     try:
         from PIL import Image
     except ImportError as error:
-        raise InputError("photographs need Pillow: pip install 'fedgwc[images]'") from error
+        raise InputError("photographs need Pillow: install fedgwc with its extra `images`") from error
     (folder / "images").mkdir(parents=True)
     label = users is INATURALIST  # that split has one more column
     n_train = n_users * images

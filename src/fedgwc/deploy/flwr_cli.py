@@ -25,7 +25,7 @@ def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
     planned(folder)  # flwr would write its configuration into any folder
     program = shutil.which("flwr", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if program is None:
-        raise InputError("the command flwr is not there; install it with: pip install 'fedgwc[flower]'")
+        raise InputError("the command flwr is not there; install fedgwc with its extra `flower`")
     quiet = {"FLWR_HOME": str((folder / "flwr").resolve()), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
     done = subprocess.run(
         [program, *arguments, "--format", "json"], env={**os.environ, **quiet}, capture_output=True, text=True, check=False

@@ -52,9 +52,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "flwr":
             raise
-        raise ModuleNotFoundError(
-            "fedgwc.flower needs Flower; install it with: pip install 'fedgwc[flower]'", name="flwr"
-        ) from None
+        raise ModuleNotFoundError("fedgwc.flower needs Flower: install fedgwc with its extra `flower`", name="flwr") from None
 
 
 def __dir__() -> list[str]:

@@ -74,7 +74,7 @@ def needs_extra() -> None:
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise InputError(f"reports need {error.name}: pip install 'fedgwc[report]'") from None
+        raise InputError(f"reports need {error.name}: install fedgwc with its extra `report`") from None
 
 
 @contextmanager

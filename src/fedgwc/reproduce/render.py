@@ -26,7 +26,7 @@ def tables(lines: Sequence[Line]) -> list[Table]:
 
 def accuracy_table(lines: Sequence[Line]) -> Table:
     """The paper's accuracy beside all three of ours. The verdict goes by the one the paper names, then by its authors' own."""
-    head = ["data", "method", "paper %", "by", *(METRICS[m].title for m in ACCURACIES), "verdict", "were it weighted"]
+    head = ["data", "method", "paper %", "by", *(METRICS[m].title for m in ACCURACIES), "verdict", "verdict by weighted %"]
     rows = []
     for line in lines:
         if named := line.row.named:
