@@ -12,7 +12,6 @@ import pytest
 from fedgwc.aggregate import Aggregator
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.data import DATASETS
-from fedgwc.earlier import as_it_was
 from fedgwc.errors import InputError
 from fedgwc.experiment import Evaluate, experiment, load, read_recipe, recipes
 from fedgwc.local import LocalTraining
@@ -169,16 +168,6 @@ def test_unreadable_recipes(tmp_path) -> None:
         (tmp_path / "r.toml").write_bytes(content)
         with pytest.raises(InputError, match="not a TOML recipe"):
             read_recipe(tmp_path / "r.toml")
-
-
-@pytest.mark.parametrize(("setting", "then", "now"), [("echo", False, True), ("second_look", False, True), ("doubt", 0.0, 9.0)])
-def test_a_run_from_before_there_was_a_setting_is_replayed_without(setting, then, now):
-    before = {"algorithm": {"name": "fedgwc", "when": "windows", "sides": True}}
-    assert as_it_was(before)["algorithm"][setting] == then
-    assert setting not in before["algorithm"]
-    since = {"algorithm": {**before["algorithm"], setting: now}}
-    assert as_it_was(since)["algorithm"][setting] == now
-    assert setting not in as_it_was({"algorithm": {"name": "fedavg", "rate": 0.1}})["algorithm"]
 
 
 def test_epochs_that_are_set_take_the_place_of_a_recipes_steps() -> None:

@@ -21,8 +21,8 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.core import Floats, Ids, Rng, Scores, Split, Updates
 from fedgwc.data.npz import read_npz
-from fedgwc.earlier import histogram
 from fedgwc.errors import InputError
+from fedgwc.metrics.inputs import histogram
 from fedgwc.record import RunFolder
 
 MOST_CLIENTS = 10**7

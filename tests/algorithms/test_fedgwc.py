@@ -17,7 +17,7 @@ import torch
 from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_settings import ALLOWED, USED_BY
+from fedgwc.algorithms.fedgwc_settings import ALLOWED, USED_BY, used
 from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, recorded_tree
 from fedgwc.algorithms.learning import learnt
 from fedgwc.codec import pack
@@ -383,6 +383,14 @@ def test_idle_settings_have_no_effect(rule):
 def test_every_setting_of_the_table_is_one():
     assert set(USED_BY) | set(ALLOWED) <= {f.name for f in fields(FedGWC)}
     assert set().union(*USED_BY.values()) <= set(get_args(get_type_hints(FedGWC)["when"]))
+
+
+def test_settings_that_a_rule_ignores_make_no_other_method():
+    flat = {"algorithm.when": "windows", "algorithm.gain": 2.0, "algorithm.beta": 0.5, "data.beta": 1}
+    assert used(flat) == {k: v for k, v in flat.items() if k != "algorithm.beta"}
+    assert used({**flat, "algorithm.when": "mse"}).keys() == flat.keys() - {"algorithm.gain"}
+    other = {"algorithm.name": "my-own", "algorithm.beta": 0.5}  # which means something else there
+    assert used(other) == other
 
 
 @pytest.mark.parametrize(

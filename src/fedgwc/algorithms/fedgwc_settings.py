@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -32,3 +33,11 @@ ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
     "visits": (f"in 1..{MOST_VISITS - 1}", lambda x: 1 <= x < MOST_VISITS),
     "loss_samples": ("at least 0", lambda x: x >= 0),
 }
+
+
+def used(flat: dict[str, Any]) -> dict[str, Any]:
+    """A run's settings by full name, without those that its rule for dividing ignores: they make no other method of it."""
+    if "algorithm.when" not in flat:
+        return flat
+    idle = {f"algorithm.{name}" for name, rules in USED_BY.items() if flat["algorithm.when"] not in rules}
+    return {key: value for key, value in flat.items() if key not in idle}

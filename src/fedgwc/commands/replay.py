@@ -15,7 +15,6 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.commands.tables import Table, show
 from fedgwc.commands.why import why
-from fedgwc.earlier import as_it_was
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
 from fedgwc.metrics.evaluation import clustering_scores
@@ -61,7 +60,7 @@ def _recorded_with(path: Path) -> tuple[FedGWC | None, int]:
     """
     if not path.is_dir():
         return None, 0
-    tables = as_it_was(RunFolder(path).config()["experiment"])
+    tables = RunFolder(path).config()["experiment"]
     seed = convert(tables.get("seed", 0), int, "seed")
     if not isinstance(ALGORITHMS.get(_name(path)), FedGWC):
         return None, seed

@@ -40,3 +40,8 @@ def cluster_labels(labels: ArrayLike, n_clients: int | None = None, name: str = 
     if array.dtype.kind not in "biufUS" or (array.dtype.kind == "f" and not np.isfinite(array).all()):
         raise InputError(f"{name} must be whole numbers or names; give every client a cluster, without NaN or None")
     return np.unique(array, return_inverse=True)[1].astype(np.int64)
+
+
+def histogram(counts: Floats) -> Floats | None:
+    """Class counts [N, C], or None: one column says nothing of classes. Folders once had it where nodes did not tell them."""
+    return None if counts.shape[1] < 2 else counts

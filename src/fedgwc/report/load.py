@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from fedgwc.algorithms.fedgwc_state import Verdict
 from fedgwc.core import Floats, Ids
 from fedgwc.data.npz import read_npz
-from fedgwc.earlier import histogram
 from fedgwc.errors import InputError
+from fedgwc.metrics.inputs import histogram
 from fedgwc.names import readable
 from fedgwc.record import VERDICTS, RunFolder
 from fedgwc.report.data import Judged, Matrix, Node, Run

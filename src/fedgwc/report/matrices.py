@@ -8,7 +8,6 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.windows import places
 from fedgwc.core import Floats, Ids
 from fedgwc.cuts import best_cut, seen_across, standing_cuts
-from fedgwc.earlier import as_it_was
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
 from fedgwc.report.data import Matrix, Run
@@ -18,7 +17,7 @@ from fedgwc.report.figures import embedding
 def fedgwc_of(run: Run) -> FedGWC | None:
     """The run's algorithm with its settings, if it is FedGWC or a preset of it."""
     try:
-        algorithm = experiment(as_it_was(run.experiment)).algorithm
+        algorithm = experiment(run.experiment).algorithm
     except (InputError, TypeError):
         return None  # written by a version with other settings: the parts that need them are left out
     return algorithm if isinstance(algorithm, FedGWC) else None

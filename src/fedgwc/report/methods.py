@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.fedgwc_settings import used
 from fedgwc.core import Floats
-from fedgwc.earlier import completed
 from fedgwc.report.data import Run
 from fedgwc.report.figures.accuracy import series
 from fedgwc.settings import flatten, plain
@@ -54,7 +54,7 @@ def methods_of(runs: list[Run]) -> list[Method]:
 
 def settings(run: Run) -> dict[str, Any]:
     """By their full names; where files lie is no method."""
-    flat = completed(flatten({k: v for k, v in run.experiment.items() if k not in IGNORED}))
+    flat = used(flatten({k: v for k, v in run.experiment.items() if k not in IGNORED}))
     return {k: v for k, v in flat.items() if k != "data.root"}
 
 

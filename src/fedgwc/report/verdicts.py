@@ -52,8 +52,7 @@ def why_section(run: Run) -> Section | None:
     tables = (Table(title, HEAD, [_row(j) for j in shown], sortable=True),)
     left = len(run.verdicts) - len(shown)
     note = f"The table has divisions, what came of them and the last windows; verdicts.jsonl has {left:,} more." if left else ""
-    tried = algorithm.second_look and "doubt" in run.experiment.get("algorithm", {})  # versions before it undid nothing
-    lead, pictures = f"{lead} {_rule(algorithm, tried)}", _pictures(run, algorithm)
+    lead, pictures = f"{lead} {_rule(algorithm)}", _pictures(run, algorithm)
     return Section("why", "Why it divided, or did not", lead, pictures, tables if shown else (), note=note, layout="wide")
 
 
@@ -73,7 +72,7 @@ def _lead(run: Run) -> str:
     return said if run.splits else f"{said} At the last, in round {last.round:,}, {last.why}."
 
 
-def _rule(a: FedGWC, tried: bool) -> str:
+def _rule(a: FedGWC) -> str:
     untried = f", and {a.doubt:g} more where few or nobody could try the division and for each that was undone" if a.doubt else ""
     trial = (
         f"A division into groups that clients could try is undone if the models of its sides serve them differently by fewer "
@@ -90,7 +89,7 @@ def _rule(a: FedGWC, tried: bool) -> str:
         f"since it was made who helps whom (foretold at least {FORETOLD} deviations). Of fewer than {TOO_FEW} clients only the "
         f"latter counts. "
     )
-    return f"{drifts}{groups}{trial if tried else ''}Clusters of fewer than {a.fewest} clients are not tried."
+    return f"{drifts}{groups}{trial if a.second_look else ''}Clusters of fewer than {a.fewest} clients are not tried."
 
 
 def _waiting(run: Run, algorithm: FedGWC) -> str:

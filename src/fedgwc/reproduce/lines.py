@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedgwc.earlier import completed
+from fedgwc.algorithms.fedgwc_settings import used
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, OURS, POINTS, Entry, Row, varied
 from fedgwc.reproduce.plan import is_idle, short, today
@@ -106,7 +106,7 @@ def _identity(outcome: Outcome) -> str:
 
 def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
     """Settings by their full names; where the data lie is of no account."""
-    flat = completed(flatten({name: tables[name] for name in SETTINGS}))
+    flat = used(flatten({name: tables[name] for name in SETTINGS}))
     return {key: value for key, value in flat.items() if key != "data.root"}
 
 
