@@ -36,7 +36,7 @@ LOCAL = LocalTraining(steps=7, batch=64, lr=0.01, weight_decay=4e-4)
 
 def rounds_per_second(engine: Simulator, name: str, rounds: int) -> dict[str, float]:
     """Milliseconds per round of the real loop: sampling, training, aggregation, rewards, trace."""
-    algorithm, meter = ALGORITHMS[name], Meter(engine)
+    algorithm, meter = ALGORITHMS[name], Meter(engine, engine.federation.n_clients)
     state = algorithm.init(engine.model.vector(), engine.federation.n_clients)
     times = []
     for t in range(1, rounds + 11):
@@ -56,7 +56,7 @@ def together(federation: Federation, module: nn.Module, runs: int, rounds: int, 
 
     def go(member: Member, seed: int) -> None:
         nonlocal began
-        algorithm, meter = ALGORITHMS["fedavg"], Meter(member)
+        algorithm, meter = ALGORITHMS["fedavg"], Meter(member, federation.n_clients)
         state = algorithm.init(member.model.vector(), federation.n_clients)
         for t in range(1, rounds + 11):
             if t == 11 and seed == 0:

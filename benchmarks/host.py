@@ -100,7 +100,7 @@ class Clock(Lines):
 def bare(name: str, blocks: int, n_clusters: int = 1) -> float:
     experiment = job(name, (blocks + 1) * BLOCK)
     engine, clock = engine_of(experiment), Clock()
-    meter, algorithm = Meter(engine), experiment.algorithm
+    meter, algorithm = Meter(engine, engine.federation.n_clients), experiment.algorithm
     state: Any = algorithm.init(engine.model.vector(), engine.federation.n_clients)
     step = getattr(algorithm, "advance", algorithm.round)
     if n_clusters > 1:  # as a run has them after its splits

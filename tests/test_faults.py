@@ -15,6 +15,7 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Rng, Updates
 from fedgwc.data.federation import Federation, from_arrays
+from fedgwc.engines.meter import Meter
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulate import Simulator
 from fedgwc.experiment import experiment
@@ -22,7 +23,6 @@ from fedgwc.interactions import affinity, fedgw_cluster
 from fedgwc.local import FlatModel, LocalTraining
 from fedgwc.models import MODELS
 from fedgwc.progress import Silent
-from fedgwc.roll import Roll
 from fedgwc.runner import run
 
 NO_SHRINKING = (Phase.explicit, Phase.generate)  # a whole run is costly, and small as it is
@@ -80,15 +80,15 @@ def test_a_run_survives_odd_clients(name: str, made: tuple[Federation, list[str]
     torch.manual_seed(0)
     module = MODELS["mlp"]((4,), 3, hidden=(3,))
     engine = Simulator(federation, module, LocalTraining(steps=2, batch=2, lr=lr), EngineSettings(how="one-by-one"))
-    roll = Roll(engine, federation.n_clients)
+    meter = Meter(engine, federation.n_clients)
     n_models = getattr(algorithm, "n_models", None)
     start = engine.model.vector() if n_models is None else torch.stack([engine.model.vector() + 0.1 * i for i in range(n_models)])
     state = algorithm.init(start, federation.n_clients)  # type: ignore[attr-defined]
     for number in range(1, 6):
-        state = algorithm.round(state, roll, Rng(0, number))  # type: ignore[attr-defined]
+        state = algorithm.round(state, meter, Rng(0, number))  # type: ignore[attr-defined]
         check(algorithm, state, federation.n_clients)
     if lr == 0.1 and not {"large", "overflowing"} & set(kinds):  # a huge step spoils the common model: then anybody may fail
-        assert not roll.failures.any()
+        assert not meter.failures.any()
 
 
 class Made:
@@ -166,9 +166,9 @@ def test_a_diverging_client_does_not_stop_the_others(small) -> None:
     job = small("fedgwc", algorithm={"rate": 1.0})
     federation = job.federation()
     federation.x[torch.from_numpy(federation.train[0])] *= 1e20  # type: ignore[index]
-    roll = Roll(job.simulator(federation), 20)
+    meter = Meter(job.simulator(federation), 20)
     state = job.algorithm.init(FlatModel(job.module(federation)).vector(), 20)
     for number in range(1, 5):
-        state = job.algorithm.round(state, roll, Rng(0, number))
-    assert roll.failures.tolist() == [4] + [0] * 19
+        state = job.algorithm.round(state, meter, Rng(0, number))
+    assert meter.failures.tolist() == [4] + [0] * 19
     check(job.algorithm, state, 20)

@@ -85,7 +85,7 @@ def test_costs_by_hand(small) -> None:
     for name, numbers in expected.items():
         job = small(name)
         federation = job.federation()
-        meter = Meter(engine := job.simulator(federation))
+        meter = Meter(engine := job.simulator(federation), federation.n_clients)
         state = job.algorithm.init(job.initial(federation, engine), 20)
         job.algorithm.round(state, meter, Rng(0, 1))
         assert tuple(vars(meter.costs).values()) == numbers, name

@@ -153,7 +153,7 @@ def test_the_trace_is_what_the_engine_reported(small, tmp_path) -> None:
     job = small("fedavg", rounds=3)
     run(job, tmp_path / "r")
     federation = job.federation()
-    meter = Meter(job.simulator(federation))
+    meter = Meter(job.simulator(federation), 20)
     states = rounds(job.algorithm, meter, meter.engine.model.vector(), 20, 3)  # type: ignore[attr-defined]
     assert [number for number, _ in states] == [1, 2, 3]
     trace = RunFolder(tmp_path / "r").trace()
@@ -214,7 +214,7 @@ def test_all_algorithms_sample_the_same_clients_while_there_is_one_cluster(small
         if getattr(job.algorithm, "sampling", "uniform") != "uniform":
             continue
         federation = job.federation()
-        meter = Meter(engine := job.simulator(federation))
+        meter = Meter(engine := job.simulator(federation), 20)
         job.algorithm.round(job.algorithm.init(job.initial(federation, engine), 20), meter, Rng(5, 1))
         cohorts[name] = sorted(np.concatenate([r.clients for r in meter.reported]).tolist())
     assert len({tuple(c) for c in cohorts.values()}) == 1, cohorts

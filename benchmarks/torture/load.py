@@ -47,7 +47,7 @@ def long_run(algorithm: Algorithm[Any], n_clients: int, n_rounds: int, seconds: 
     x = (rng.normal(size=(len(y), 4)) + 2 * y[:, None]).astype(np.float32)
     federation = from_arrays(x, y, np.repeat(np.arange(n_clients), 3), is_test=np.arange(len(y)) % 3 == 2, n_classes=2)
     engine = Simulator(federation, MODELS["mlp"]((4,), 2, hidden=(4,)), LocalTraining(steps=1, batch=2))
-    meter = Meter(engine)
+    meter = Meter(engine, n_clients)
     seen: list[tuple[int, int]] = []
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
@@ -57,7 +57,7 @@ def long_run(algorithm: Algorithm[Any], n_clients: int, n_rounds: int, seconds: 
             folder.observe(number, meter.reported)
             meter.clear()
             if number % max(1, n_rounds // POINTS) == 0:
-                folder.checkpoint(number, Checkpoint(state, meter.costs, 0.0, 0.0, np.zeros(n_clients, np.int64)))
+                folder.checkpoint(number, Checkpoint(state, meter.costs, 0.0, 0.0, meter.failures))
                 seen.append((number, resident()))
             if time.monotonic() - began > seconds:
                 break

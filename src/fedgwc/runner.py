@@ -35,7 +35,6 @@ from fedgwc.names import readable
 from fedgwc.own import UnknownNameError
 from fedgwc.progress import Progress, Silent
 from fedgwc.record import VERDICTS, RunFolder, new_folder
-from fedgwc.roll import Roll
 from fedgwc.settings import flatten
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, a file's largest size, a user's share of the disk
@@ -204,7 +203,6 @@ class _Run:
     engine: Simulator | Member
     folder: RunFolder
     progress: Progress
-    roll: Roll
     meter: Meter
 
     def __init__(self, job: Experiment, folder: RunFolder | None, resume: bool) -> None:
@@ -216,8 +214,7 @@ class _Run:
 
     def go(self, engine: Simulator | Member, progress: Progress, interrupted: AbstractContextManager[PoliteInterrupt]) -> Result:
         self.engine, self.progress = engine, progress
-        self.roll = Roll(engine, self.federation.n_clients)
-        self.meter = Meter(self.roll)
+        self.meter = Meter(engine, self.federation.n_clients)
         notes = [*self.federation.notes, *getattr(self.job.algorithm, "notes", lambda _: ())(self.federation.n_clients)]
         with interrupted as interrupt:
             self.folder = self._folder or RunFolder(new_folder(self.job.recipe, self.job.algorithm_name))
@@ -277,7 +274,7 @@ class _Run:
         for complaint in complaints:
             self.progress.message(f"left out a damaged checkpoint, {complaint}")
         self.meter.costs, self.seconds, self.server_seconds = saved.costs, saved.seconds, saved.server_seconds
-        self.roll.failures = saved.failures.copy()
+        self.meter.failures = saved.failures.copy()
         return saved.state, done
 
     def _loop(self, state: Any, done: int, interrupt: PoliteInterrupt) -> tuple[Any, int]:
@@ -310,11 +307,10 @@ class _Run:
         algorithm, names = self.job.algorithm, self._names
         reports = [r if names is None else replace(r, which=names[r.which]) for r in self.meter.reported]
         self.folder.observe(number, reports)
-        self.meter.clear()
-        for client in self.roll.news:
+        for client in self.meter.news:
             who = f"client {client} ({self.client_names[client]})" if self.client_names else f"client {client}"
             self.progress.message(f"{who} failed in round {number} (its model or loss is not finite) and was left out")
-        self.roll.clear()
+        self.meter.clear()
         mean = _mean([r.losses for r in reports])
         self._names, n_clusters = self._clusters(state)
         self.progress.round(number, mean, n_clusters)
@@ -338,13 +334,14 @@ class _Run:
         clustering = self.job.algorithm.clustering(state)
         row = {"round": number, **evaluate_clustering(clustering, self.engine, self.federation, self.counts)}
         row |= getattr(self.job.algorithm, "numbers", lambda _: {})(state)
-        row |= vars(self.meter.costs) | {"failures": int(self.roll.failures.sum()), "state_bytes": nbytes(state)}
+        row |= vars(self.meter.costs) | {"failures": int(self.meter.failures.sum()), "state_bytes": nbytes(state)}
         row |= {"seconds": round(self.seconds, 3), "server_seconds": round(self.server_seconds, 3)}
         self.folder.log(row)
         self.progress.evaluated(row)
 
     def _checkpoint(self, number: int, state: Any) -> None:
-        self.folder.checkpoint(number, Checkpoint(state, self.meter.costs, self.seconds, self.server_seconds, self.roll.failures))
+        meter = self.meter
+        self.folder.checkpoint(number, Checkpoint(state, meter.costs, self.seconds, self.server_seconds, meter.failures))
 
     def _save_results(self, state: Any, clustering: Clustering) -> None:
         algorithm, folder = self.job.algorithm, self.folder
@@ -366,6 +363,6 @@ class _Run:
                 "accuracy": accuracy(scores),
                 "balanced": balanced_accuracy(scores),
                 "weighted": weighted,
-                "failures": self.roll.failures[scores.clients],
+                "failures": self.meter.failures[scores.clients],
             }
         )

@@ -1,4 +1,4 @@
-"""An engine seen from outside: what went over the wire, what the clients computed, and what they reported."""
+"""An engine seen from outside: what went over the wire, what clients computed and reported, and who did not answer."""
 
 from __future__ import annotations
 
@@ -38,16 +38,20 @@ class Reported:
 
 
 class Meter:
-    """Passes everything on to `engine` and counts. Use it for one round at a time: `reported` holds what came since `clear`."""
+    """Passes everything on to `engine` and counts. Use it for one round at a time: `reported` and `news` are of what came since
+    `clear`. A failure is a model or loss that was not finite, or a node that was gone.
+    """
 
-    def __init__(self, engine: Engine, costs: Costs | None = None) -> None:
+    def __init__(self, engine: Engine, n_clients: int) -> None:
         self.engine = engine
-        self.costs = costs or Costs()
+        self.costs = Costs()
         self.reported: list[Reported] = []
+        self.failures: Ids = np.zeros(n_clients, np.int64)  # [N] how often each client was asked in vain
+        self.news: list[int] = []  # clients that failed for the first time
         self.seconds = 0.0  # spent inside the engine; what is left of a round is the server's own work
 
     def clear(self) -> None:
-        self.reported = []
+        self.reported, self.news = [], []
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
         began = time.monotonic()
@@ -64,6 +68,10 @@ class Meter:
             gradient_steps=made,
         )
         self.reported.append(Reported(updates.clients, _of_those(updates.clients, clients, which), losses))
+        if len(updates) < len(clients):
+            absent = np.setdiff1d(clients, updates.clients)
+            self.news += absent[self.failures[absent] == 0].tolist()
+            self.failures[absent] += 1
         return updates
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
