@@ -81,8 +81,8 @@ def engine_of(experiment: Experiment) -> Simulator:
 class Clock(Lines):
     """CPU time at the end of every block."""
 
-    def start(self, title: str, n_rounds: int, done: int) -> None:
-        super().start(title, n_rounds, done)
+    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
+        super().start(title, n_rounds, done, folder)
         self.times: list[float] = []
 
     def round(self, number: int, loss: float, n_clusters: int) -> None:

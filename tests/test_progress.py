@@ -102,7 +102,7 @@ class Seen(progress.Silent):
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
 
-    def start(self, title: str, n_rounds: int, done: int) -> None:
+    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
         self.told.append(("start", title, n_rounds, done))
 
     def round(self, number: int, loss: float, n_clusters: int) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedgwc.commands.run import run_command
 from fedgwc.errors import InputError
-from fedgwc.track import check_tracker, image, tree_text
+from fedgwc.progress import Silent
+from fedgwc.track import TensorBoard, check_tracker, image, tree_text
 
 SETS = [
     "rounds=12",
@@ -36,6 +40,69 @@ def test_scalars_tree_and_matrices_are_written(tmp_path: Path) -> None:
     images = seen.Tags()["images"]
     assert any(tag.startswith("P/") for tag in images)
     assert {tag[2:] for tag in images if tag[0] == "P"} == {tag[2:] for tag in images if tag[0] == "W"}
+
+
+class Writer:
+    """What was written where, without TensorBoard."""
+
+    def __init__(self, folder: str, purge_step: int) -> None:
+        self.folder, self.written = folder, list[tuple[str, int]]()
+
+    def add_scalar(self, name: str, value: float, step: int) -> None: ...
+    def add_text(self, name: str, text: str, step: int) -> None:
+        self.written.append((name, step))
+
+    def add_image(self, name: str, image: np.ndarray, step: int, dataformats: str) -> None:
+        self.written.append((name, step))
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def without_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
+    monkeypatch.setattr("fedgwc.commands.run.check_tracker", lambda name: None)
+
+
+def test_a_tracked_run_ends_with_its_tree_in_a_folder_of_its_own(
+    without_tensorboard: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trackers: list[TensorBoard] = []
+    monkeypatch.setattr("fedgwc.commands.run.TensorBoard", lambda other: trackers.append(TensorBoard(other)) or trackers[0])
+    run_command("digits", ["rounds=2", *SETS[1:]], None, False, track="tensorboard")
+    writer = trackers[0].writer
+    assert Path(writer.folder) == Path("runs/digits-fedgwc-1/tensorboard")
+    assert writer.written[0] == ("clusters/tree", 2)
+    assert {name for name, _ in writer.written[1:]} == {"P/cluster 0 at the end", "W/cluster 0 at the end"}
+
+
+def test_the_earlier_end_of_a_run_that_is_made_longer_is_not_its_end(
+    without_tensorboard: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TensorBoard, "_affinity", lambda self, P, distances: P)
+    splits = tmp_path / "splits"
+    splits.mkdir()
+
+    def end(at: int) -> None:
+        (splits / "tree.json").write_text("[]")
+        np.savez(splits / "end-0.npz", P=np.eye(2))
+        for path in splits.iterdir():
+            os.utime(path, (at, at))
+
+    def watched(number: int, ends: bool) -> list[tuple[str, int]]:
+        tracker = TensorBoard(Silent())
+        tracker.start("a run", 4, number - 1, tmp_path)
+        tracker.round(number, 0.5, 1)
+        tracker.evaluated({"round": number})
+        if ends:
+            end(number)
+        tracker.stop()
+        return tracker.writer.written
+
+    end(2)
+    assert watched(3, ends=False) == []
+    assert watched(4, ends=True) == [("clusters/tree", 4), ("P/cluster 0 at the end", 4), ("W/cluster 0 at the end", 4)]
 
 
 def test_an_unknown_tracker_is_refused() -> None:

@@ -52,7 +52,7 @@ class Notes(Silent):
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def start(self, title: str, n_rounds: int, done: int) -> None:
+    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
         self._note(f"from {done}")
 
     def round(self, number: int, loss: float, n_clusters: int) -> None:

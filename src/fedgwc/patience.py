@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fedgwc.progress import Watcher
@@ -21,8 +22,8 @@ class Patient:
         self.ends: float | None = None  # from then on everything is shown, also what begins later
         self.shown = False  # of what goes on at the moment
 
-    def start(self, title: str, n_rounds: int, done: int) -> None:
-        self.title, self.n_rounds, self.shown = title, n_rounds, False
+    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
+        self.title, self.n_rounds, self.folder, self.shown = title, n_rounds, folder, False
         if self.ends is None:
             self.ends = time.monotonic() + self.patience
         self._look(done)
@@ -48,7 +49,7 @@ class Patient:
 
     def _look(self, number: int) -> bool:
         if not self.shown and self.ends is not None and time.monotonic() >= self.ends:
-            self.other.start(self.title, self.n_rounds, number)  # its speed counts from here
+            self.other.start(self.title, self.n_rounds, number, self.folder)  # its speed counts from here
             self.shown = True
         return self.shown
 

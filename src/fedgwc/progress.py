@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 ROUNDS_TO_TELL = 3  # rounds after the first from which a speed is worth telling
@@ -13,9 +14,12 @@ BAR, LEFT = 12, 7  # characters of a progress bar, and of the time that is left
 
 
 class Progress(Protocol):
-    """Somebody who watches a run."""
+    """Somebody who watches a run.
 
-    def start(self, title: str, n_rounds: int, done: int) -> None: ...
+    `folder` is the run's, which is there from the start to the stop and has its results before the stop.
+    """
+
+    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None: ...
     def message(self, text: str) -> None: ...
     def round(self, number: int, loss: float, n_clusters: int) -> None: ...
     def evaluated(self, row: Mapping[str, Any]) -> None: ...
@@ -31,7 +35,7 @@ class Watcher(Progress, Protocol):
 class Silent:
     """Nobody watches."""
 
-    def start(self, title: str, n_rounds: int, done: int) -> None: ...
+    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None: ...
     def message(self, text: str) -> None: ...
     def round(self, number: int, loss: float, n_clusters: int) -> None: ...
     def evaluated(self, row: Mapping[str, Any]) -> None: ...
@@ -116,7 +120,7 @@ class Lines:
         self.facts: Facts | None = None  # what has not been told yet
         self.accuracy: float | None = None
 
-    def start(self, title: str, n_rounds: int, done: int) -> None:
+    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
         self.title, self.pace, self.spoke = title, Pace(n_rounds), time.monotonic()
 
     def message(self, text: str) -> None:
@@ -157,7 +161,7 @@ class Lines:
 class Live:
     """A progress bar with what one wants to know: round, time left, accuracy, loss, clusters, speed, as far as there is room."""
 
-    def start(self, title: str, n_rounds: int, done: int) -> None:
+    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar

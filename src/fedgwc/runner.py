@@ -253,16 +253,16 @@ class _Run:
         if self.resume:
             state, done = self._restore(state)
         title = f"{self.job.algorithm_name} on {self.job.recipe}"
-        self.progress.start(title, self.job.rounds, done)
+        self.progress.start(title, self.job.rounds, done, self.folder.path)
         self._names, _ = self._clusters(state)
         try:
             state, done = self._loop(state, done, interrupt)
+            finished = self._is_over(done)
+            clustering = self.job.algorithm.clustering(state)
+            if finished:
+                self._save_results(state, clustering)
         finally:
             self.progress.stop()
-        finished = self._is_over(done)
-        clustering = self.job.algorithm.clustering(state)
-        if finished:
-            self._save_results(state, clustering)
         return Result(self.folder.path, self.folder.metrics(), clustering, finished)
 
     def _restore(self, fresh: Any) -> tuple[Any, int]:

@@ -17,6 +17,7 @@ from fedgwc.progress import Progress
 from fedgwc.record import RunFolder
 
 TRACKERS = ("tensorboard",)
+AT_THE_END = ("tree.json", "end-*.npz")  # in splits/
 PIXELS = 320  # the shorter a side, the larger its pixels
 
 
@@ -33,17 +34,19 @@ def check_tracker(name: str) -> None:
 class TensorBoard:
     """A watcher that passes everything on to another one and writes what it sees to RUN/tensorboard."""
 
-    def __init__(self, run: Path, other: Progress) -> None:
-        self.run, self.other = run, other
-        self.writer: Any = None
-        self.seen: set[str] = set()
+    def __init__(self, other: Progress) -> None:
+        self.other = other
 
-    def start(self, title: str, n_rounds: int, done: int) -> None:
+    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # Opened only now: a run wants its folder empty. What an interrupted run wrote after its checkpoint is dropped.
-        self.writer = SummaryWriter(str(self.run / "tensorboard"), purge_step=done + 1)
-        self.other.start(title, n_rounds, done)
+        assert folder is not None  # noqa: S101 - only runs are followed
+        self.run, self.number = folder, done
+        # What an interrupted run wrote after its checkpoint is dropped.
+        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=done + 1)
+        # A run that is made longer was over before: that is not its end.
+        self.seen = {path: _written(path) for name in AT_THE_END for path in (folder / "splits").glob(name)}
+        self.other.start(title, n_rounds, done, folder)
 
     def message(self, text: str) -> None:
         self.other.message(text)
@@ -51,33 +54,32 @@ class TensorBoard:
     def round(self, number: int, loss: float, n_clusters: int) -> None:
         self.writer.add_scalar("train/loss", loss, number)
         self.writer.add_scalar("train/clusters", n_clusters, number)
+        self.number = number
         self.other.round(number, loss, n_clusters)
 
     def evaluated(self, row: Mapping[str, Any]) -> None:
         for key, value in row.items():
             if key != "round":
                 self.writer.add_scalar(f"test/{key}", value, row["round"])
-        self._matrices(row["round"])
+        self._matrices()
         self.other.evaluated(row)
 
     def stop(self) -> None:
-        self.writer.close()  # the next write opens a new file
+        """The tree and the matrices at the end are there if the run is over."""
+        for path in filter(self._is_new, (self.run / "splits").glob("tree.json")):
+            nodes = json.loads(path.read_text(encoding="utf-8"))
+            self.writer.add_text("clusters/tree", tree_text(nodes), self.number)
+        self._matrices()
+        self.writer.close()
         self.other.stop()
 
-    def finish(self, number: int) -> None:
-        """What is known only when the run's results are saved: the tree, and the matrices at the end."""
-        path = self.run / "splits" / "tree.json"
-        if path.is_file():
-            nodes = json.loads(path.read_text(encoding="utf-8"))
-            self.writer.add_text("clusters/tree", tree_text(nodes), number)
-        self._matrices(number)
-        self.writer.close()
+    def _is_new(self, path: Path) -> bool:
+        """Whether it was written since the last look at it."""
+        before, self.seen[path] = self.seen.get(path), _written(path)
+        return before != self.seen[path]
 
-    def _matrices(self, number: int) -> None:
-        for path in sorted((self.run / "splits").glob("*.npz")):
-            if path.name in self.seen:
-                continue
-            self.seen.add(path.name)
+    def _matrices(self) -> None:
+        for path in filter(self._is_new, sorted((self.run / "splits").glob("*.npz"))):
             when, _, cluster = path.stem.partition("-")
             with np.load(path, allow_pickle=False) as file:
                 if "P" not in file:
@@ -86,12 +88,16 @@ class TensorBoard:
             ranked = np.arange(len(P)) if labels is None else np.argsort(labels, kind="stable")
             name = f"cluster {cluster} {'at the end' if when == 'end' else 'at its split'}"
             for letter, matrix in (("P", P), ("W", self._affinity(P, distances))):
-                step = number if when == "end" else int(when)
+                step = self.number if when == "end" else int(when)
                 self.writer.add_image(f"{letter}/{name}", image(matrix[np.ix_(ranked, ranked)]), step, dataformats="HW")
 
     def _affinity(self, P: Floats, distances: Floats | None) -> Floats:
         a = experiment(RunFolder(self.run).config()["experiment"]).algorithm
         return a.affinity(P, distances) if isinstance(a, FedGWC) else P
+
+
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 def image(P: Floats) -> Any:

@@ -395,7 +395,7 @@ class Heard(Silent):
     def __init__(self) -> None:
         self.title, self.told = "", []
 
-    def start(self, title: str, n_rounds: int, done: int) -> None:
+    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
         self.title = title
 
     def step(self, number: int) -> None:

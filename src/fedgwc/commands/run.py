@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from fedgwc.commands.why import why_of
 from fedgwc.errors import InputError
 from fedgwc.experiment import DEFAULT_RECIPE, Experiment, assigned
 from fedgwc.progress import watcher
-from fedgwc.record import RunFolder, new_folder
+from fedgwc.record import RunFolder
 from fedgwc.runner import Result, run
 from fedgwc.scale import scaled_experiment
 from fedgwc.track import TensorBoard, check_tracker
@@ -78,27 +77,10 @@ def _asked(recipe: str | None, sets: list[str], out: Path | None, scale: str) ->
 
 def _one(job: Job, out: Path | None, track: str | None, resume: bool = False) -> Result:
     try:
-        result = run(job, out, resume=resume, progress=watcher()) if track is None else _tracked(job, out, resume)
+        result = run(job, out, resume=resume, progress=watcher() if track is None else TensorBoard(watcher()))
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(str(interrupt) or NOT_BEGUN) from None
     return _finish(result)
-
-
-def _tracked(job: Job, out: Path | None, resume: bool) -> Result:
-    if job is None and out is None:
-        return run(job, out, resume=resume)  # which says what is missing
-    folder = new_folder(job.recipe, job.algorithm_name) if out is None and isinstance(job, Experiment) else out
-    tracker = TensorBoard(Path(folder or ""), watcher())
-    try:
-        result = run(job, folder, resume=resume, progress=tracker)
-    except BaseException:
-        if out is None and folder is not None:
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # a new folder in which nothing happened
-        raise
-    if result.finished:
-        tracker.finish(result.last["round"])
-    return result
 
 
 def _finish(result: Result) -> Result:
