@@ -13,8 +13,8 @@ ROUNDS_TO_TELL = 3  # rounds after the first from which a speed is worth telling
 BAR, LEFT = 12, 7  # characters of a progress bar, and of the time that is left
 
 
-class Progress(Protocol):
-    """Somebody who watches a run.
+class Watcher(Protocol):
+    """Somebody who watches a run, or something that has steps and no rounds.
 
     `folder` is the run's, which is there from the start to the stop and has its results before the stop.
     """
@@ -22,14 +22,9 @@ class Progress(Protocol):
     def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None: ...
     def message(self, text: str) -> None: ...
     def round(self, number: int, loss: float, n_clusters: int) -> None: ...
+    def step(self, number: int) -> None: ...
     def evaluated(self, row: Mapping[str, Any]) -> None: ...
     def stop(self) -> None: ...
-
-
-class Watcher(Progress, Protocol):
-    """Somebody who also watches what has no rounds."""
-
-    def step(self, number: int) -> None: ...
 
 
 class Silent:
@@ -38,9 +33,9 @@ class Silent:
     def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None: ...
     def message(self, text: str) -> None: ...
     def round(self, number: int, loss: float, n_clusters: int) -> None: ...
+    def step(self, number: int) -> None: ...
     def evaluated(self, row: Mapping[str, Any]) -> None: ...
     def stop(self) -> None: ...
-    def step(self, number: int) -> None: ...
 
 
 NOBODY = Silent()
@@ -49,7 +44,7 @@ NOBODY = Silent()
 class MessagesOnly(Silent):
     """What has to be said is passed on; the rest somebody else shows."""
 
-    def __init__(self, to: Progress) -> None:
+    def __init__(self, to: Watcher) -> None:
         self.message = to.message  # type: ignore[method-assign]
 
 
@@ -112,19 +107,14 @@ def time_text(seconds: float) -> str:
     return f"{whole} s" if whole < 100 else f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
-class Lines:
-    """One plain line now and then, for logs and pipes."""
+class Display:
+    """Where something stands, shown now and then: what plain lines and a live one have in common."""
 
-    def __init__(self, every_seconds: float = 5.0) -> None:
-        self.every = every_seconds
-        self.facts: Facts | None = None  # what has not been told yet
-        self.accuracy: float | None = None
-
-    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
-        self.title, self.pace, self.spoke = title, Pace(n_rounds), time.monotonic()
-
-    def message(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+    every: float  # seconds
+    pace: Pace
+    shown: float  # when it was shown last
+    facts: Facts | None = None  # None: there is nothing new to show
+    accuracy: float | None = None
 
     def round(self, number: int, loss: float, n_clusters: int) -> None:
         self._passed(Facts(number, loss, n_clusters, self.accuracy))
@@ -137,17 +127,38 @@ class Lines:
         if self.facts is not None:
             self.facts = self.facts._replace(accuracy=self.accuracy)
 
-    def stop(self) -> None:
-        """The last round is told only now that its models have been evaluated."""
-        self._tell()
-
     def _passed(self, facts: Facts) -> None:
         self.pace.round(facts.number)
         self.facts = facts
-        if time.monotonic() - self.spoke >= self.every and facts.number < self.pace.total:
-            self._tell()
+        if self._is_due():
+            self._show()
 
-    def _tell(self) -> None:
+    def _is_due(self) -> bool:
+        return time.monotonic() - self.shown >= self.every
+
+    def _show(self) -> None:
+        raise NotImplementedError
+
+
+class Lines(Display):
+    """One plain line now and then, for logs and pipes."""
+
+    every = 5.0
+
+    def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
+        self.title, self.pace, self.shown = title, Pace(n_rounds), time.monotonic()
+
+    def message(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        """The last round is told only now that its models have been evaluated."""
+        self._show()
+
+    def _is_due(self) -> bool:
+        return super()._is_due() and self.pace.number < self.pace.total
+
+    def _show(self) -> None:
         if self.facts is None:
             return
         place = f"{self.facts.unit}{self.facts.number}/{self.pace.total}"
@@ -155,11 +166,13 @@ class Lines:
         if self.pace.left:
             words.append(f"{time_text(self.pace.left)} left")
         self.message("  ".join(words))
-        self.facts, self.spoke = None, time.monotonic()
+        self.facts, self.shown = None, time.monotonic()
 
 
-class Live:
+class Live(Display):
     """A progress bar with what one wants to know: round, time left, accuracy, loss, clusters, speed, as far as there is room."""
+
+    every = 0.1
 
     def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
         from rich.console import Console
@@ -181,9 +194,8 @@ class Live:
         self.bar.start()
         self.task = self.bar.add_task(title, total=n_rounds, completed=done, facts="")
         self.room = console.width - len(title) - len(bar) * (BAR + 1) - (2 * n + 2) - (LEFT + 1) - 1
-        self.pace, self.drawn = Pace(n_rounds), 0.0
-        self.facts: Facts | None = None
-        self.accuracy: float | None = None
+        self.pace, self.shown = Pace(n_rounds), 0.0
+        self.facts = self.accuracy = None
 
     def message(self, text: str) -> None:
         if hasattr(self, "bar"):
@@ -191,31 +203,14 @@ class Live:
         else:
             print(text, file=sys.stderr)
 
-    def round(self, number: int, loss: float, n_clusters: int) -> None:
-        self._passed(Facts(number, loss, n_clusters, self.accuracy))
-
-    def step(self, number: int) -> None:
-        self._passed(Facts(number))
-
-    def evaluated(self, row: Mapping[str, Any]) -> None:
-        self.accuracy = row["accuracy"]
-        if self.facts is not None:
-            self.facts = self.facts._replace(accuracy=self.accuracy)
-
     def stop(self) -> None:
-        self._draw()
+        self._show()
         self.bar.stop()
 
-    def _passed(self, facts: Facts) -> None:
-        self.pace.round(facts.number)
-        self.facts = facts
-        if time.monotonic() - self.drawn >= 0.1:
-            self._draw()
-
-    def _draw(self) -> None:
+    def _show(self) -> None:
         if self.facts is not None:
             self.bar.update(self.task, completed=self.facts.number, facts=fitting(self.facts.words(self.pace), self.room))
-            self.drawn = time.monotonic()
+            self.shown = time.monotonic()
 
 
 def fitting(words: Sequence[str], room: int) -> str:

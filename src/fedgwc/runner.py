@@ -33,7 +33,7 @@ from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_
 from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.names import readable
 from fedgwc.own import UnknownNameError
-from fedgwc.progress import Progress, Silent
+from fedgwc.progress import Silent, Watcher
 from fedgwc.record import VERDICTS, RunFolder, new_folder
 from fedgwc.settings import flatten
 
@@ -110,7 +110,7 @@ def run(
     out: str | os.PathLike[str] | None = None,
     *,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: Watcher | None = None,
 ) -> Result:
     """Run an experiment (or a recipe's name, file or tables) into a folder; `resume=True` goes on with the one in `out`."""
     one = prepared(recipe, out, resume)
@@ -202,7 +202,7 @@ class _Run:
 
     engine: Simulator | Member
     folder: RunFolder
-    progress: Progress
+    progress: Watcher
     meter: Meter
 
     def __init__(self, job: Experiment, folder: RunFolder | None, resume: bool) -> None:
@@ -212,7 +212,7 @@ class _Run:
         self.client_names = readable(self.federation.client_names)
         self.seconds = self.server_seconds = 0.0
 
-    def go(self, engine: Simulator | Member, progress: Progress, interrupted: AbstractContextManager[PoliteInterrupt]) -> Result:
+    def go(self, engine: Simulator | Member, progress: Watcher, interrupted: AbstractContextManager[PoliteInterrupt]) -> Result:
         self.engine, self.progress = engine, progress
         self.meter = Meter(engine, self.federation.n_clients)
         notes = [*self.federation.notes, *getattr(self.job.algorithm, "notes", lambda _: ())(self.federation.n_clients)]

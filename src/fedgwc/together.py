@@ -12,12 +12,12 @@ from fedgwc.engines.pool import Pool
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
 from fedgwc.interrupt import PoliteInterrupt
-from fedgwc.progress import MessagesOnly, Progress, Silent
+from fedgwc.progress import MessagesOnly, Silent, Watcher
 from fedgwc.record import RunFolder
 from fedgwc.runner import Result, prepared
 
 
-def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Progress | None = None) -> list[Result]:
+def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Watcher | None = None) -> list[Result]:
     """Several runs on one engine (see `engines.pool`), faster on a GPU than one after the other.
 
     They must share model, local training and kind of data; seeds and algorithms are free. Each folder ends as `run` would

@@ -13,7 +13,7 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.core import Floats
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
-from fedgwc.progress import Progress
+from fedgwc.progress import Watcher
 from fedgwc.record import RunFolder
 
 TRACKERS = ("tensorboard",)
@@ -34,7 +34,7 @@ def check_tracker(name: str) -> None:
 class TensorBoard:
     """A watcher that passes everything on to another one and writes what it sees to RUN/tensorboard."""
 
-    def __init__(self, other: Progress) -> None:
+    def __init__(self, other: Watcher) -> None:
         self.other = other
 
     def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
@@ -56,6 +56,9 @@ class TensorBoard:
         self.writer.add_scalar("train/clusters", n_clusters, number)
         self.number = number
         self.other.round(number, loss, n_clusters)
+
+    def step(self, number: int) -> None:
+        self.other.step(number)
 
     def evaluated(self, row: Mapping[str, Any]) -> None:
         for key, value in row.items():
