@@ -10,7 +10,7 @@ from torch import Tensor
 from fedgwc.data.augment import PADDING, crop_and_flip
 from fedgwc.data.federation import Federation
 from fedgwc.engines import stacked_conv
-from fedgwc.local import LocalTraining, Minibatches, minibatches
+from fedgwc.local import Bounds, LocalTraining, Minibatches, minibatches
 
 
 class Samples:
@@ -29,7 +29,7 @@ class Samples:
         self.plain = not self.shift.any() and bool((self.scale == 1).all())
         self.even = bool((self.sizes == self.sizes[0]).all())
 
-    def cohort(self, local: LocalTraining, ids: Tensor, keys: Tensor, bounds: tuple[int, int, int]) -> tuple[Tensor, Minibatches]:
+    def cohort(self, local: LocalTraining, ids: Tensor, keys: Tensor, bounds: Bounds) -> tuple[Tensor, Minibatches]:
         """Row numbers [n, S, B] of every step, and the minibatches they come from."""
         # Sizes that do not depend on `ids` are constants to a recorder, and so is what follows from them.
         sizes = self.sizes[:1].expand(len(ids)) if self.even else self.sizes[ids]

@@ -19,10 +19,10 @@ from fedgwc.engines.evaluate import Evaluation
 from fedgwc.engines.probe import check_fits
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
-from fedgwc.engines.train import Bounds, OneByOne, Stacked
+from fedgwc.engines.train import OneByOne, Stacked
 from fedgwc.engines.transfer import Reading
 from fedgwc.errors import InputError
-from fedgwc.local import FlatModel, LocalTraining
+from fedgwc.local import Bounds, FlatModel, LocalTraining
 
 __all__ = ["EngineSettings", "Simulator"]
 log = logging.getLogger("fedgwc")
@@ -53,7 +53,7 @@ class Simulator:
         self.sizes = torch.from_numpy(federation.train.sizes)
         self._widths = self.local.batch_sizes(self.sizes).numpy()
         self._steps = self.local.step_counts(self.sizes).numpy()
-        self._bounds_of_all = self._exact_bounds(np.arange(federation.n_clients))
+        self._bounds_of_all = Bounds.of(self.local, self.sizes)
         self._one_by_one = OneByOne(self.model, self.local, self.samples, self.traits, self.workers)
         self._stacked = Stacked(self.model, self.local, self.samples, self.settings, self.traits)
         self._evaluation = Evaluation(federation, self.model, self.samples, self.settings, self.traits, self.chunk)
@@ -128,15 +128,9 @@ class Simulator:
         """Programs are recorded by shape, so shapes are rounded up: a few of them serve all cohorts."""
         if self.samples.even:
             return self._bounds_of_all
-        exact, most = self._exact_bounds(clients), self._bounds_of_all
+        exact, most = Bounds.of(self.local, self.sizes[torch.from_numpy(clients)]), self._bounds_of_all
         epochs, longest = (1 << (n - 1).bit_length() for n in (exact.epochs, exact.longest))
         return replace(exact, epochs=min(epochs, most.epochs), longest=min(longest, most.longest), ragged=most.ragged)
-
-    def _exact_bounds(self, clients: Ids) -> Bounds:
-        sizes, widths, steps = self.sizes.numpy()[clients], self._widths[clients], self._steps[clients]
-        n_steps, width = int(steps.max()), int(widths.max())
-        even = widths.min() == width and steps.min() == n_steps
-        return Bounds(n_steps, -(-n_steps // int((sizes // widths).min())), int(sizes.max()), width, not even)
 
     def _train_part(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Reading]:
         """Some clients' whole local training: theta [m, D], and losses and sums of theta [m, S + 1]."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,21 +19,10 @@ from fedgwc.engines.stacked_layers import fused
 from fedgwc.engines.transfer import Reading
 from fedgwc.engines.workers import Job, Workers
 from fedgwc.errors import InputError
-from fedgwc.local import FlatModel, LocalTraining, gradient_of, lone_grad, sgd_step
+from fedgwc.local import Bounds, FlatModel, LocalTraining, gradient_of, lone_grad, sgd_step
 
 log = logging.getLogger("fedgwc")
 FEW_STEPS = 16  # on a CPU, rounds of more steps are recorded step by step: the rest of the round no longer matters
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The shapes that a part of a cohort needs."""
-
-    steps: int
-    epochs: int
-    longest: int  # samples of the largest client
-    width: int  # samples of the largest batch
-    ragged: bool  # batches are padded, or some clients make fewer steps
 
 
 def run_steps(
@@ -42,9 +30,9 @@ def run_steps(
     ids: Tensor, keys: Tensor, start: Tensor, bounds: Bounds,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """ids and keys [n], start [n, D] -> theta [n, D], losses [n, S], all on the device of the samples."""
-    rows, batches = samples.cohort(local, ids, keys, (bounds.steps, bounds.epochs, bounds.longest))
-    rows = rows[:, :, : bounds.width].transpose(0, 1).contiguous()  # [S, n, B]
-    weights = batches.weights[:, :, : bounds.width].to(start.dtype).unbind(1)
+    rows, batches = samples.cohort(local, ids, keys, bounds)
+    rows = rows.transpose(0, 1).contiguous()  # [S, n, B]
+    weights = batches.weights.to(start.dtype).unbind(1)
     labels = samples.labels(rows).unbind()
     theta, losses = start, []
     velocity = start.new_zeros(len(start), n_params if local.momentum else 0)
@@ -147,10 +135,7 @@ class OneByOne:
 
     def single(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
         """start [D] -> theta [D], losses [S]; NaN if the model cannot learn from what the client has."""
-        size = self.samples.sizes[client : client + 1].cpu()
-        steps = int(self.local.step_counts(size))
-        width = int(self.local.batch_sizes(size))
-        bounds = Bounds(steps, -(-steps // (int(size) // width)), int(size), width, ragged=False)
+        bounds = Bounds.of(self.local, self.samples.sizes[client : client + 1].cpu())
         ids, keys = torch.tensor([[client], [key]], device=start.device)
         devices = [start.device] if start.device.type == "cuda" else []
         with torch.random.fork_rng(devices, enabled=self.traits.dropout):
@@ -162,8 +147,8 @@ class OneByOne:
             except InputError:  # samples that cannot be read, which no other client makes up for
                 raise
             except ValueError as error:  # BatchNorm refuses to learn from a single value
-                log.warning("client %d, with %d samples per batch, cannot train this model: %s", client, width, error)
-                return torch.full_like(start, torch.nan), start.new_full((steps,), torch.nan)
+                log.warning("client %d, with %d samples per batch, cannot train this model: %s", client, bounds.width, error)
+                return torch.full_like(start, torch.nan), start.new_full((bounds.steps,), torch.nan)
         return theta[0], losses[0]
 
     def _lone_step(self, *stacked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
