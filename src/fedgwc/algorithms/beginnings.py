@@ -20,6 +20,12 @@ from fedgwc.cuts import Cut
 if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc import FedGWC
 
+# What is known of a cluster for one window only; everything else goes on.
+OF_ONE_WINDOW = (
+    *("P", "visits", "gamma", "gamma2", "calm", "ripe", "sides", "spreads"),
+    *("between", "within", "first", "second", "heard", "apart", "adrift", "waiting", "witnesses"),
+)
+
 
 def fresh(
     a: FedGWC, id: int, parent: int | None, born: int, members: Ids, server: Server, scores: dict[int, float], by_pairs: bool
@@ -43,9 +49,8 @@ def fresh(
 def next_window(a: FedGWC, c: Cluster) -> Cluster:
     """The same cluster with empty means; what windows add up to goes on."""
     begun = fresh(a, c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
-    begun = replace(begun, distances=c.distances, paths=c.paths, echo=c.echo, level=c.level, before=c.before, cut=c.cut)
-    begun = replace(begun, attempts=c.attempts, undone=c.undone, mse=c.mse, told=c.told, told2=c.told2)
-    return replace(begun, late=counted_down(c.late), differed=c.has_differed)
+    empty = {name: getattr(begun, name) for name in OF_ONE_WINDOW}
+    return replace(c, **empty, late=counted_down(c.late), differed=c.has_differed)
 
 
 def children(
