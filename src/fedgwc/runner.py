@@ -34,7 +34,8 @@ from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.names import readable
 from fedgwc.own import UnknownNameError
 from fedgwc.progress import Silent, Watcher
-from fedgwc.record import VERDICTS, RunFolder, new_folder
+from fedgwc.record import RunFolder, new_folder
+from fedgwc.recording import numbers, save_end, save_models, save_round
 from fedgwc.settings import flatten
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, a file's largest size, a user's share of the disk
@@ -304,20 +305,15 @@ class _Run:
         return done >= self.job.rounds or self.meter.costs.client_updates >= self.job.evaluate.budget
 
     def _observe(self, number: int, state: Any) -> None:
-        algorithm, names = self.job.algorithm, self._names
-        reports = [r if names is None else replace(r, which=names[r.which]) for r in self.meter.reported]
-        self.folder.observe(number, reports)
-        for client in self.meter.news:
+        algorithm, meter = self.job.algorithm, self.meter
+        save_round(self.folder, algorithm, number, state, meter.reported, self._names)
+        for client in meter.news:
             who = f"client {client} ({self.client_names[client]})" if self.client_names else f"client {client}"
             self.progress.message(f"{who} failed in round {number} (its model or loss is not finite) and was left out")
-        self.meter.clear()
-        mean = _mean([r.losses for r in reports])
+        mean = _mean([r.losses for r in meter.reported])
+        meter.clear()
         self._names, n_clusters = self._clusters(state)
         self.progress.round(number, mean, n_clusters)
-        for name, arrays in getattr(algorithm, "events", lambda _: {})(state).items():
-            self.folder.save_split(f"{number:08d}-{name}", arrays)
-        for verdict in getattr(algorithm, "verdicts", lambda _: ())(state):
-            self.folder.log({"round": number, **verdict}, VERDICTS)
 
     def _clusters(self, state: Any) -> tuple[Ids | None, int]:
         """Their names and how many there are; where an algorithm tells these alone, many large models need not be gathered."""
@@ -333,7 +329,7 @@ class _Run:
     def _evaluate(self, number: int, state: Any) -> None:
         clustering = self.job.algorithm.clustering(state)
         row = {"round": number, **evaluate_clustering(clustering, self.engine, self.federation, self.counts)}
-        row |= getattr(self.job.algorithm, "numbers", lambda _: {})(state)
+        row |= numbers(self.job.algorithm, state)
         row |= vars(self.meter.costs) | {"failures": int(self.meter.failures.sum()), "state_bytes": nbytes(state)}
         row |= {"seconds": round(self.seconds, 3), "server_seconds": round(self.server_seconds, 3)}
         self.folder.log(row)
@@ -344,17 +340,11 @@ class _Run:
         self.folder.checkpoint(number, Checkpoint(state, meter.costs, self.seconds, self.server_seconds, meter.failures))
 
     def _save_results(self, state: Any, clustering: Clustering) -> None:
-        algorithm, folder = self.job.algorithm, self.folder
-        if hasattr(algorithm, "tree"):
-            folder.save_tree(algorithm.tree(state))
-        for name, arrays in getattr(algorithm, "matrices", lambda _: {})(state).items():
-            folder.save_split(name, arrays)
-        dicts = [self.engine.model.state_dict(theta) for theta in clustering.models]
-        sizes = np.bincount(clustering.labels, minlength=len(dicts))
-        about = [{"clients": str(n), "model": str(self.job.tables["model"].get("name"))} for n in sizes]
-        folder.save_models(clustering.numbers, dicts, about)
-        numbers = clustering.numbers[clustering.labels]
-        folder.save_clusters(numbers, self.federation.groups, self.counts, self.client_names)
+        folder = self.folder
+        save_end(folder, self.job.algorithm, state)
+        save_models(folder, self.engine.model, clustering, str(self.job.tables["model"].get("name")))
+        of_clients = clustering.numbers[clustering.labels]
+        folder.save_clusters(of_clients, self.federation.groups, self.counts, self.client_names)
         scores = self.engine.evaluate(np.arange(self.federation.n_clients), clustering.models, clustering.labels)
         weighted = weighted_accuracy(scores, self.counts[scores.clients])
         folder.save_per_client(

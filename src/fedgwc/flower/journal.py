@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, get_type_hints
 
 from fedgwc.core import Algorithm, Clustering, Ids, State
@@ -12,7 +12,8 @@ from fedgwc.errors import InputError
 from fedgwc.flower.roster import Members, Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.names import readable
-from fedgwc.record import VERDICTS, RunFolder
+from fedgwc.record import RunFolder
+from fedgwc.recording import numbers, save_end, save_round
 from fedgwc.report.content import plural
 
 FATES = {"moved": "loses some", "confirmed": "keeps its own model", "rejoined": "is whole again"}  # what came of a division
@@ -52,15 +53,11 @@ class Journal:
     def record(self, number: int, names: Ids | None, state: Any, rounds: Rounds[Any], seconds: float) -> dict[str, Any]:
         """names [M]: of the clusters that trained in this round."""
         algorithm, folder, engine = self.algorithm, self.folder, rounds.engine
-        folder.observe(number, [r if names is None else replace(r, which=names[r.which]) for r in engine.reported])
-        for name, arrays in getattr(algorithm, "events", lambda _: {})(state).items():
-            folder.save_split(f"{number:08d}-{name}", arrays)
-        for verdict in getattr(algorithm, "verdicts", lambda _: ())(state):
-            folder.log({"round": number, **verdict}, VERDICTS)
+        for verdict in save_round(folder, algorithm, number, state, engine.reported, names):
             fate = "is divided" if verdict["divides"] else FATES.get(verdict["reason"], "stays whole")
             log.info("cluster %d of %d clients %s: %s", verdict["cluster"], verdict["clients"], fate, verdict["why"])
         row = {"round": number, **rounds.summary(), "clusters": len(algorithm.clustering(state).models)}
-        row |= getattr(algorithm, "numbers", lambda _: {})(state) | vars(engine.costs) | {"seconds": round(seconds, 3)}
+        row |= numbers(algorithm, state) | vars(engine.costs) | {"seconds": round(seconds, 3)}
         folder.log(row)
         members = engine.roster.save()
         folder.save_clients(engine.roster.class_counts(), members.sizes, None, readable(members.names))
@@ -69,12 +66,8 @@ class Journal:
 
     def finish(self, state: Any, clustering: Clustering, roster: Roster) -> None:
         """The tree, the matrices, and who belongs where."""
-        algorithm, folder = self.algorithm, self.folder
-        if hasattr(algorithm, "tree"):
-            folder.save_tree(algorithm.tree(state))
-        for name, arrays in getattr(algorithm, "matrices", lambda _: {})(state).items():
-            folder.save_split(name, arrays)
-        folder.save_clusters(clustering.numbers[clustering.labels], None, roster.class_counts(), readable(roster.names))
+        save_end(self.folder, self.algorithm, state)
+        self.folder.save_clusters(clustering.numbers[clustering.labels], None, roster.class_counts(), readable(roster.names))
 
 
 def state_of(algorithm: Algorithm[Any]) -> Any:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
@@ -30,6 +29,7 @@ from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.wire import RecipeWire
 from fedgwc.metrics.classification import accuracy
 from fedgwc.record import RunFolder
+from fedgwc.recording import save_models
 from fedgwc.runner import versions
 
 log = logging.getLogger("fedgwc")
@@ -137,14 +137,11 @@ class _Run:
     def _finish(self, state: Any, clustering: Clustering) -> None:
         """What a finished run leaves behind; the final scores take one more exchange."""
         roster, folder = self.engine.roster, self.journal.folder
-        sizes = np.bincount(clustering.labels, minlength=len(clustering.models))
-        about = [{"clients": str(n), "model": str(self.job.tables["model"].get("name"))} for n in sizes]
-        models = [self.simulator.model.state_dict(theta) for theta in clustering.models]
-        folder.save_models(clustering.numbers, models, about)
+        save_models(folder, self.simulator.model, clustering, str(self.job.tables["model"].get("name")))
         self.journal.finish(state, clustering, roster)
         here = roster.available()
         scores = self.engine.evaluate(here, clustering.models, clustering.labels[here])
         folder.save_per_client({"clients": scores.clients, "accuracy": accuracy(scores)})
         for number, why in roster.excluded.items():
             log.error("client %s was excluded: %s", roster.names[number], why)
-        log.info("finished: %d clients in %d clusters, %d excluded", len(roster), len(sizes), len(roster.excluded))
+        log.info("finished: %d clients in %d clusters, %d excluded", len(roster), len(clustering.models), len(roster.excluded))
