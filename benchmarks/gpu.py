@@ -25,7 +25,7 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core import Rng
 from fedgwc.data import Federation
 from fedgwc.engines.meter import Meter
-from fedgwc.engines.pool import Member, Pool
+from fedgwc.engines.pool import Member, SharedEngine
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulate import Simulator
 from fedgwc.local import LocalTraining
@@ -51,7 +51,7 @@ def rounds_per_second(engine: Simulator, name: str, rounds: int) -> dict[str, fl
 
 def together(federation: Federation, module: nn.Module, runs: int, rounds: int, lanes: int = 0) -> float:
     """Milliseconds per round of `runs` FedAvg runs, all of them together."""
-    pool = Pool([federation] * runs, lambda f: Simulator(f, module, LOCAL, EngineSettings(device="cuda")), lanes)
+    pool = SharedEngine([federation] * runs, lambda f: Simulator(f, module, LOCAL, EngineSettings(device="cuda")), lanes)
     began = 0.0
 
     def go(member: Member, seed: int) -> None:

@@ -138,7 +138,7 @@ class Experiment:
         }
 
     def begun_with(self, config: Mapping[str, Any]) -> Experiment:
-        """With the defaults of the day it began, should they be others now; the first runs did not write them down."""
+        """With the defaults that were in force when it began."""
         then = _table(config, "defaults")
         return replace(self, tables={**self.tables, **{name: {**_table(then, name), **self.tables[name]} for name in BUILT}})
 
@@ -159,8 +159,7 @@ class Experiment:
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Where two runs (their `to_json`) take another course. Of no account for that: how far they go, what they are called, what
-    computes them and when they are measured."""
+    """Where two runs (their `to_json`) take another course. Not compared: rounds, names, engine, when to evaluate."""
     return [name for name in ("seed", "data", "model", "local", "algorithm") if one.get(name) != other.get(name)]
 
 

@@ -23,8 +23,8 @@ _raised: list[int] = []  # those of them that broke off what was going on
 class PoliteInterrupt:
     """The first Ctrl-C or SIGTERM lets the round in progress finish; the second Ctrl-C stops at once.
 
-    Whoever did nothing about SIGTERM before ends by it afterwards, as asked; there only was something to save first. It never
-    counts as the second one: a job's end is often told to every process, and once more by those that started others.
+    If SIGTERM had its default action, it is raised again once all is saved. It never counts as the second one: a job's end is
+    often told to every process, and once more by those that started others.
     """
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ class Silent:
     def stop(self) -> None: ...
 
 
-NOBODY = Silent()
+SILENT = Silent()
 
 
 class MessagesOnly(Silent):

@@ -192,7 +192,7 @@ def versions() -> dict[str, str]:
 
 
 def _mean(losses: Sequence[NDArray[np.floating]]) -> float:
-    """Over all steps that were made; NaN: none was."""
+    """Mean over all finite losses; NaN if there is none."""
     made = [x if (finite := np.isfinite(x)).all() else x[finite] for x in losses]
     n = sum(x.size for x in made)
     return sum(float(x.sum()) for x in made) / n if n else math.nan

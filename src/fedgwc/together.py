@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from fedgwc.engines.pool import Pool
+from fedgwc.engines.pool import SharedEngine
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment
 from fedgwc.interrupt import PoliteInterrupt
@@ -30,7 +30,7 @@ def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Watcher |
     kinds = [(job.to_json()["model"], job.local, job.engine, r.job.engine.dtype) for (job, _), r in zip(jobs, runs, strict=True)]
     if any(kind != kinds[0] for kind in kinds):
         raise InputError("runs can only run together with the same model, local training and engine; run these one by one")
-    pool = Pool([r.federation for r in runs], runs[0].job.simulator)
+    pool = SharedEngine([r.federation for r in runs], runs[0].job.simulator)
     watchers = [progress or Silent(), *[MessagesOnly(progress) if progress else Silent() for _ in runs[1:]]]
     results: list[Result | BaseException] = [KeyboardInterrupt()] * len(runs)
 

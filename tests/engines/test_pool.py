@@ -19,7 +19,7 @@ from fedgwc.commands import compare
 from fedgwc.data import digits
 from fedgwc.data.build import Group
 from fedgwc.data.union import union
-from fedgwc.engines.pool import Pool
+from fedgwc.engines.pool import SharedEngine
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.local import FlatModel
@@ -45,7 +45,7 @@ def test_union_numbers_clients_end_to_end_and_keeps_equal_data_once() -> None:
 @pytest.mark.parametrize("lanes", [1, 2])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_run_ends_as_it_would_have_alone(small, tmp_path, monkeypatch, dtype, lanes) -> None:
-    monkeypatch.setattr(together, "Pool", partial(Pool, lanes=lanes))
+    monkeypatch.setattr(together, "SharedEngine", partial(SharedEngine, lanes=lanes))
     tolerance = {"float64": 1e-9, "float32": 1e-4}[dtype]
     engine = {"dtype": dtype, "how": "stacked", "device": "cpu"}
     fedgwc = {"when": "visits", "visits": 1, "min_size": 2, "rate": 0.5}  # so that it splits
@@ -130,7 +130,7 @@ def test_an_engine_that_fails_tells_everybody(small, late) -> None:
         def begin(self, *arguments):
             return fail if late else fail()
 
-    pool = Pool(federations, lambda f: Broken(f, jobs[0].module(f), jobs[0].local))
+    pool = SharedEngine(federations, lambda f: Broken(f, jobs[0].module(f), jobs[0].local))
     pool.members[1].leave()
     with pytest.raises(RuntimeError, match="no memory left"):
         pool.members[0].train(np.arange(3), torch.zeros(1, pool.engine.model.size), np.zeros(3, np.int64), 0)
@@ -146,7 +146,7 @@ def test_one_lane_asks_while_the_other_waits_for_its_results(small) -> None:
             finish = super().begin(*arguments)
             return lambda: (both_have_asked.wait(), finish())[1]
 
-    pool = Pool([job.federation()] * 2, lambda f: Slow(f, job.module(f), job.local), lanes=2)
+    pool = SharedEngine([job.federation()] * 2, lambda f: Slow(f, job.module(f), job.local), lanes=2)
     start = pool.engine.model.vector()[None]
     with ThreadPoolExecutor(2) as threads:
         one, two = threads.map(lambda m: m.train(np.arange(3), start, np.zeros(3, np.int64), 5), pool.members)
@@ -156,7 +156,7 @@ def test_one_lane_asks_while_the_other_waits_for_its_results(small) -> None:
 def test_a_run_may_save_its_model_while_others_train(small) -> None:
     """While a module is called with other tensors, those stand in the place of its own, for every thread to see."""
     job = small()
-    pool = Pool([job.federation()] * 2, lambda f: Simulator(f, job.module(f), job.local))
+    pool = SharedEngine([job.federation()] * 2, lambda f: Simulator(f, job.module(f), job.local))
     training, member = pool.engine.model, pool.members[0]
     start, saved = training.vector(), []
     training.module.register_forward_hook(lambda *_: saved.append(member.model.state_dict(start)))

@@ -47,7 +47,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Known:
+class LastUpdates:
     """What each client last sent, relative to the model of the cluster that it is in now."""
 
     updates: Tensor  # [N, n_params], or [N, d] sketches of them
@@ -58,7 +58,7 @@ class Known:
 class CFLState:
     clusters: tuple[Cluster, ...]
     splits: tuple[Split, ...]
-    known: Known
+    known: LastUpdates
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class CFL:
 
     def init(self, model: Tensor, n_clients: int) -> CFLState:
         root = Cluster(0, None, 0, np.arange(n_clients), Server(model))
-        return CFLState((root,), (), Known(model.new_empty(n_clients, 0), np.zeros(n_clients)))
+        return CFLState((root,), (), LastUpdates(model.new_empty(n_clients, 0), np.zeros(n_clients)))
 
     def round(self, state: CFLState, engine: Engine, rng: Rng) -> CFLState:
-        known = Known(state.known.updates.clone(), state.known.weights.copy())
+        known = LastUpdates(state.known.updates.clone(), state.known.weights.copy())
         return self.advance(replace(state, known=known), engine, rng)
 
     def advance(self, state: CFLState, engine: Engine, rng: Rng) -> CFLState:
@@ -130,7 +130,7 @@ class CFL:
         models = torch.stack([c.server.theta for c in state.clusters])
         return Clustering(models, labels, np.array([c.id for c in state.clusters], np.int64))
 
-    def _remember(self, known: Known, updates: Updates, pulls: Tensor, seed: int) -> Known:
+    def _remember(self, known: LastUpdates, updates: Updates, pulls: Tensor, seed: int) -> LastUpdates:
         """Keep the newest update of each client, whole if all of them fit, where `known` has them."""
         n_clients, n_params = len(known.weights), pulls.shape[1]
         kept = known.updates if known.updates.shape[1] else pulls.new_zeros(n_clients, 0)
@@ -141,9 +141,9 @@ class CFL:
         kept = kept if kept.shape[1] else pulls.new_zeros(n_clients, pulls.shape[1])
         kept[on(kept.device, updates.clients)] = pulls
         known.weights[updates.clients] = updates.sizes.numpy() if self.aggregator.weights == "samples" else 1.0
-        return Known(kept, known.weights)
+        return LastUpdates(kept, known.weights)
 
-    def cut(self, cluster: Cluster, known: Known) -> tuple[Ids | None, float]:
+    def cut(self, cluster: Cluster, known: LastUpdates) -> tuple[Ids | None, float]:
         """The side (0 or 1) of each member and the largest cosine across, if the cluster is to split; else (None, nan)."""
         met = known.weights[cluster.members] > 0
         torn = cluster.mean_norm < self.eps1 and cluster.max_norm > self.eps2
@@ -170,7 +170,7 @@ class CFL:
         return sorted(rows, key=lambda row: row["id"])
 
 
-def mean_norm(known: Known, members: Ids) -> float:
+def mean_norm(known: LastUpdates, members: Ids) -> float:
     """Length of the members' weighted mean update, over those that are known."""
     weights = known.weights[members]  # 0 or at least 1
     kept = known.updates

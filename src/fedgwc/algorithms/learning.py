@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgwc.algorithms.fedgwc_state import Cluster, changed
-from fedgwc.algorithms.stacks import Reported, cohorts_alike, count, entries, move
+from fedgwc.algorithms.stacks import CohortReadings, cohorts_alike, count, entries, move
 from fedgwc.core import Floats, Ids, Rng, Updates
 from fedgwc.interactions import check_once, checked_rewards
 from fedgwc.readings import Readings, bounded
@@ -56,19 +56,19 @@ def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, r
     return [changed(c, new) for c, new in zip(clusters, changes, strict=True)]
 
 
-def _reported(a: FedGWC, updates: Updates, rows: Ids, one: Cluster, draws: np.random.Generator | None) -> Reported:
+def _reported(a: FedGWC, updates: Updates, rows: Ids, one: Cluster, draws: np.random.Generator | None) -> CohortReadings:
     """What equally large cohorts report. Their answers are `rows` [C, n]; `one` of their clusters shows what all of them keep."""
     if updates.rewards is not None:  # computed by the clients themselves
         given = checked_rewards(updates.rewards.double().numpy()[rows])
         known = updates.readings  # the same for a whole cohort, unless a replay mixes cohorts
         whole = np.full((len(rows), 4), np.nan) if known is None else known.double().numpy()[rows].mean(1)
         adrift = (whole[:, 2] >= (1 + a.drift) * whole[:, 3]) & (whole[:, 2] > 0)  # judged by the means, as nothing else is known
-        return Reported(whole, adrift, (given / given.sum(1, keepdims=True) if a.normalise else given)[None])
+        return CohortReadings(whole, adrift, (given / given.sum(1, keepdims=True) if a.normalise else given)[None])
     seen = Readings(updates.losses.numpy()[rows], updates.sizes.numpy()[rows] if a.statistics == "weighted" else None)
     whole = np.array([*seen.variances(), *seen.first_losses()]).T
     each = [seen.rewards(a.normalise, a.loss_samples, draws)]
     each += [seen.sides(), seen.spreads()] if one.sides is not None else []
-    return Reported(whole, seen.drift(1 + a.drift), np.array(each), None if one.echo is None else seen.levels())
+    return CohortReadings(whole, seen.drift(1 + a.drift), np.array(each), None if one.echo is None else seen.levels())
 
 
 def _without_late(a: FedGWC, updates: Updates, rows: Ids) -> tuple[list[float], bool]:
@@ -95,7 +95,7 @@ def _window_statistics(a: FedGWC, c: Cluster, whole: Sequence[float], adrift: bo
     }
 
 
-def _running_means(a: FedGWC, clusters: Sequence[Cluster], clients: Ids, reported: Reported) -> list[dict[str, Any]]:
+def _running_means(a: FedGWC, clusters: Sequence[Cluster], clients: Ids, reported: CohortReadings) -> list[dict[str, Any]]:
     """Eq. 2 and Eq. 3 for the members that were sampled [C, n]. Matrices are written in place, other changes are returned."""
     rewards = reported.each[0]
     by_pairs, sizes = clusters[0].by_pairs, np.array([len(c.members) for c in clusters])

@@ -20,7 +20,7 @@ Matrices = Sequence[NDArray[Any]]  # one per cluster, of any sizes
 
 
 @dataclass(frozen=True)
-class Reported:
+class CohortReadings:
     """What C equally large cohorts report about themselves and about their clients."""
 
     whole: Floats  # [C, 4] `variances` and `first_losses`; NaN if unknown

@@ -65,7 +65,7 @@ def _app(folder: Path, plan: Plan) -> Iterator[Finding]:
     options, n_clients = Options.read(config), None
     yield from _private(folder, job.algorithm, options)
     try:
-        n_clients = fitting(job, replace(options, private_losses=False), plan.own_data)  # of which was spoken above
+        n_clients = fitting(job, replace(options, private_losses=False), plan.own_data)  # private losses were checked above
         yield Finding("recipe", True, f"{job.algorithm_name}, {job.rounds} rounds")
     except InputError as error:
         yield Finding("recipe", False, str(error))

@@ -32,7 +32,7 @@ class _Request:
     keys: Tensor  # [n]
 
 
-class Pool:
+class SharedEngine:
     """`members[i]` is the engine of run i; a run that has ended must `leave`, or the others wait for it."""
 
     def __init__(self, federations: Sequence[Federation], build: Callable[[Federation], Simulator], lanes: int = 0) -> None:
@@ -52,7 +52,7 @@ class Pool:
 class _Lane:
     """Runs that go in step."""
 
-    def __init__(self, pool: Pool, members: Iterable[int]) -> None:
+    def __init__(self, pool: SharedEngine, members: Iterable[int]) -> None:
         self.pool = pool
         self._turn = threading.Condition()
         self._present = set(members)
@@ -107,7 +107,7 @@ class _Lane:
 class Member:
     """A `Simulator` to its run; its federation is a part of the pool's."""
 
-    def __init__(self, pool: Pool, number: int) -> None:
+    def __init__(self, pool: SharedEngine, number: int) -> None:
         self.pool, self.number = pool, number
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedgwc.algorithms.alone import AloneState
-from fedgwc.algorithms.cfl import CFLState, Known
+from fedgwc.algorithms.cfl import CFLState, LastUpdates
 from fedgwc.algorithms.fedavg import FedAvgState
 from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.algorithms.fesem import FeSEMState
@@ -52,7 +52,7 @@ def _(state: FeSEMState, rows: Ids) -> FeSEMState:
 def _(state: CFLState, rows: Ids) -> CFLState:
     first = len(state.known.weights)
     clusters = [replace(c, members=_joined(c.members, rows == i, first)) for i, c in enumerate(state.clusters)]
-    known = Known(_padded(state.known.updates, len(rows)), np.concatenate([state.known.weights, np.zeros(len(rows))]))
+    known = LastUpdates(_padded(state.known.updates, len(rows)), np.concatenate([state.known.weights, np.zeros(len(rows))]))
     return replace(state, clusters=tuple(clusters), known=known)
 
 

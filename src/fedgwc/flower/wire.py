@@ -227,7 +227,7 @@ class RecipeWire:
         for i, task in enumerate(tasks):
             if (correct[i] > total[i]).any():
                 answers[task] = Invalid("a score has more right answers than samples")
-            elif task.number not in none:  # who has no sample has no score, of any model, and that is no offence
+            elif task.number not in none:  # a client without samples has no score; that is not an error
                 answers[task] = Scored(task, float(loss[i]), correct[i], total[i])
         return answers
 

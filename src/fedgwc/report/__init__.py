@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedgwc.patience import each
-from fedgwc.progress import NOBODY, Watcher
+from fedgwc.progress import SILENT, Watcher
 from fedgwc.report.content import Page
 
 
-def build(paths: list[Path], progress: Watcher = NOBODY) -> Page:
+def build(paths: list[Path], progress: Watcher = SILENT) -> Page:
     """One run's own page, or the comparison of several. Needs the extra `report`."""
     from fedgwc.report.load import find_runs, load
     from fedgwc.report.one_run import one_run

@@ -10,7 +10,7 @@ from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fedgwc_state import FedGWCState
 from fedgwc.core import Floats
 from fedgwc.errors import InputError
-from fedgwc.progress import NOBODY, Watcher
+from fedgwc.progress import SILENT, Watcher
 from fedgwc.replay import Trace, read_trace, replay
 from fedgwc.report.data import Run
 
@@ -27,7 +27,7 @@ def trace_of(run: Run) -> Trace | None:
         raise InputError(f"{run.path / 'trace'} cannot be read: {error}") from None
 
 
-def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int, progress: Watcher = NOBODY) -> dict[int, tuple[Floats, Floats]]:
+def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int, progress: Watcher = SILENT) -> dict[int, tuple[Floats, Floats]]:
     """Per cluster (rounds, MSE of consecutive P). The run's own settings and seed give the run's own clusters again.
 
     That holds until clients wait for a second look, which no recording can repeat; there it ends.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedgwc.progress import NOBODY, Watcher
+from fedgwc.progress import SILENT, Watcher
 from fedgwc.report.clusters import cluster_sections
 from fedgwc.report.content import Cell, Headline, Page, Section, Table, number, plural, settings_tables
 from fedgwc.report.data import Node, Run
@@ -26,7 +26,7 @@ COSTS = {
 }
 
 
-def one_run(run: Run, progress: Watcher = NOBODY) -> Page:
+def one_run(run: Run, progress: Watcher = SILENT) -> Page:
     sections = [
         _accuracy(run),
         _tree(run),

@@ -7,13 +7,13 @@ import hashlib
 from importlib import resources
 
 from fedgwc.patience import each
-from fedgwc.progress import NOBODY, Watcher
+from fedgwc.progress import SILENT, Watcher
 from fedgwc.report.content import Page
 from fedgwc.report.render import inline
 from fedgwc.report.theme import DARK, LIGHT
 
 
-def html(page: Page, progress: Watcher = NOBODY) -> str:
+def html(page: Page, progress: Watcher = SILENT) -> str:
     """Everything that came from files is escaped; only our own figures, styles and script are put in as they are."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup

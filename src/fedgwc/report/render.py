@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedgwc.patience import each
-from fedgwc.progress import NOBODY, Watcher
+from fedgwc.progress import SILENT, Watcher
 from fedgwc.report.theme import ROLES, house_style
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def inline(picture: Picture) -> str:
     return head + text[text.index(">") + 1 :]
 
 
-def write_files(pictures: list[Picture], folder: Path, progress: Watcher = NOBODY) -> list[Path]:
+def write_files(pictures: list[Picture], folder: Path, progress: Watcher = SILENT) -> list[Path]:
     """Each picture as NAME.svg and NAME.png, on white."""
     folder.mkdir(parents=True, exist_ok=True)
     written = each(lambda picture: _write(picture, folder), pictures, "figures written", progress)
