@@ -181,7 +181,7 @@ def test_it_says_what_is_asked_for_where_few_or_nobody_can_try(finished, tmp_pat
     config = json.loads((folder / "config.json").read_text())
     config["experiment"]["algorithm"] |= {"doubt": 0.0, "second_look": False}
     (folder / "config.json").write_text(json.dumps(config))
-    assert "(gain at least 4), and" in why(folder).lead
+    assert "(gain at least 4); and" in why(folder).lead
     assert "(clear)" not in why(folder).lead
 
 
