@@ -26,7 +26,15 @@ from .grids import LocalGrid
 from .worlds import QUICK
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_quickstart"
-CONFIG = {"num-server-rounds": 8, "fraction-train": 1.0, "min-clients": 12, "local-epochs": 2, "lr": 0.1, "out": ""}
+CONFIG = {
+    "num-server-rounds": 8,
+    "fraction-train": 1.0,
+    "min-clients": 12,
+    "round-timeout": 60,
+    "local-epochs": 2,
+    "lr": 0.1,
+    "out": "",
+}
 
 
 def test_the_example_is_short() -> None:

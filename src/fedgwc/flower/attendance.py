@@ -141,7 +141,7 @@ class Attendance:
             self.update()
             waited, enough = time.monotonic() - began, max(1, options.min_clients - len(self.roster.excluded))
             self.settle(enough, last=waited > options.wait)
-            there = len(self.roster.available()) + len(self.newcomers)
+            there = self.there
             if there >= enough:
                 return
             if resumed and there >= options.min_replies and waited >= options.wait:
@@ -155,6 +155,11 @@ class Attendance:
                     f"start more nodes, or change {change} or wait"
                 )
             time.sleep(options.poll)
+
+    @property
+    def there(self) -> int:
+        """Clients that can be asked, numbered or not."""
+        return len(self.roster.available()) + sum(map(self.roster.is_up, self.newcomers.values()))
 
     def admit(self) -> list[str]:
         """The newcomers, numbers first and in order, so that client 10 comes after client 9. They are not numbered yet."""

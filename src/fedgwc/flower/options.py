@@ -19,8 +19,8 @@ class Options:
     deadline: float = 120.0  # seconds for one exchange: the time to live of its messages
     min_replies: int = SMALLEST_COHORT  # valid answers without which a cluster stays as it is
     min_clients: int = SMALLEST_COHORT  # clients to wait for before the first round; a run that goes on needs min_replies
-    wait: float = 600.0  # seconds to wait for them
-    retries: int = 10  # attempts at one round before the run stops, to be resumed
+    wait: float = 600.0  # seconds to wait for them, and later for as many as a round needs
+    retries: int = 10  # attempts at one round before the run stops, to be resumed; none is made while too few are there
     pause: float = 5.0  # seconds between such attempts
     strikes: int = 3  # invalid replies in a row after which a client is excluded
     max_steps: int = MOST_STEPS  # local steps, and losses, that a client may tell of per round

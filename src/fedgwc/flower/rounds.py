@@ -37,7 +37,7 @@ class Rounds(Generic[State]):
         options = self.engine.options
         for attempt in range(1, options.retries + 1):
             self.engine.roster.round = number
-            self.attendance.update()
+            self._gather(number)
             state = self.welcome(state, number)
             labels = self.algorithm.clustering(state).labels.copy()
             labels[getattr(self.algorithm, "sitting_out", lambda _: [])(state)] = -1  # these stand in for nobody
@@ -52,6 +52,23 @@ class Rounds(Generic[State]):
             f"round {number} got too few replies {options.retries} times in a row; the run stands at round {number - 1}: "
             "bring nodes back and start it again, or lower min-replies"
         )
+
+    def _gather(self, number: int) -> None:
+        """See who is there, and wait for as many as a model needs: an attempt that cannot succeed is none."""
+        options, attendance, began = self.engine.options, self.attendance, time.monotonic()
+        attendance.update()
+        if attendance.there < options.min_replies:
+            self.engine.roster.rests.clear()  # everybody is needed
+        if attendance.there < options.min_replies:
+            log.warning("round %d waits: %d clients are there, %d are needed", number, attendance.there, options.min_replies)
+        while attendance.there < options.min_replies:
+            if time.monotonic() - began > options.wait:
+                raise InputError(
+                    f"round {number}: {attendance.there} clients came back within {options.wait:g} s, {options.min_replies} are "
+                    f"needed; the run stands at round {number - 1}: bring nodes back and start it again, or lower min-replies"
+                )
+            time.sleep(options.poll)
+            attendance.update()
 
     def welcome(self, state: State, number: int) -> State:
         """Newcomers join the cluster whose model has the lowest loss on their training data; who does not answer waits.
