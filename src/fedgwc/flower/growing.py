@@ -26,6 +26,11 @@ def grow(state: Any, rows: Ids) -> Any:
     raise TypeError(f"clients cannot join a running {type(state).__name__}; start with all of them, or register a `grow`")
 
 
+def can_grow(state: Any) -> bool:
+    """Whether anybody has said how clients join such a state."""
+    return grow.dispatch(type(state)) is not grow.dispatch(object)
+
+
 @grow.register
 def _(state: AloneState, rows: Ids) -> AloneState:
     return AloneState((*state.models, *(state.models[row] for row in rows.tolist())))

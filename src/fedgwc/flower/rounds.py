@@ -13,9 +13,11 @@ from fedgwc.core import Algorithm, Rng, State, TooFewReplies
 from fedgwc.engines.flower import FlowerEngine
 from fedgwc.errors import InputError
 from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.growing import grow
+from fedgwc.flower.growing import can_grow, grow
 
 log = logging.getLogger("fedgwc")
+
+GROW = "fedgwc.flower.growing.grow.register"
 
 
 class Rounds(Generic[State]):
@@ -23,6 +25,7 @@ class Rounds(Generic[State]):
 
     def __init__(self, algorithm: Algorithm[State], engine: FlowerEngine, attendance: Attendance, seed: int) -> None:
         self.algorithm, self.engine, self.attendance, self.seed = algorithm, engine, attendance, seed
+        self._told = False  # that newcomers have to wait
 
     def start(self, model: Tensor) -> State:
         """The first state, for all clients that are there."""
@@ -73,9 +76,12 @@ class Rounds(Generic[State]):
     def welcome(self, state: State, number: int) -> State:
         """Newcomers join the cluster whose model has the lowest loss on their training data; who does not answer waits.
 
-        Where nobody may know these losses they join the largest.
+        Where nobody may know these losses they join the largest. An algorithm of one's own may have no place for newcomers.
         """
         names = [n for n in self.attendance.admit() if self.engine.roster.is_up(self.attendance.newcomers[n])]
+        if names and not can_grow(state):
+            self._wait(names, f"clients cannot join a {type(state).__name__}, unless a function is registered for it with {GROW}")
+            return state
         if not names:
             return state
         clustering = self.algorithm.clustering(state)
@@ -89,6 +95,11 @@ class Rounds(Generic[State]):
             self._number([name])
         grown: State = grow(state, np.array([rows[name] for name in joined], np.int64)) if joined else state
         return grown
+
+    def _wait(self, names: list[str], why: str) -> None:
+        if not self._told:
+            log.warning("%s; who comes later waits and does not train: %s", why, ", ".join(names)[:300])
+        self._told = True
 
     def _number(self, names: list[str]) -> None:
         self.engine.roster.enrol(names)
