@@ -203,6 +203,14 @@ class Own:
         return self.inner.clustering(state.state)
 
 
+def test_what_is_kept_by_pairs_grows_no_further_than_it_could_begin(blob_job, tmp_path, caplog) -> None:
+    caplog.set_level("INFO", "fedgwc")
+    job = blob_job(rounds=3, steps=1, pairs_up_to=10)
+    found = serve(job, Joining(job, late=102, after=1), tmp_path / "r", Options(min_clients=8, **QUICK))
+    assert len(found.labels) == 10
+    assert "clients cannot join a FedGWCState, beyond pairs_up_to = 10; they wait and do not train: 10, 11" in caplog.text
+
+
 def test_who_cannot_join_an_algorithm_of_ones_own_waits(blob_job, tmp_path, caplog) -> None:
     """In the run and when it is resumed."""
     caplog.set_level("INFO", "fedgwc")
@@ -212,7 +220,7 @@ def test_who_cannot_join_an_algorithm_of_ones_own_waits(blob_job, tmp_path, capl
         found = serve(replace(job, rounds=rounds), grid, tmp_path / "r", Options(min_clients=8, **QUICK))
         assert len(found.labels) == 8
     assert caplog.text.count("clients cannot join a Mine, unless a function is registered") == 2  # once each time
-    assert "does not train: 8, 9, 10, 11" in caplog.text
+    assert "do not train: 8, 9, 10, 11" in caplog.text
 
 
 def test_nodes_with_their_own_data(tmp_path, small) -> None:

@@ -28,8 +28,18 @@ Introduction = Callable[[Message, int], Identity]
 class Attendance:
     """Keeps the roster's nodes up to date. A node that fell silent is asked again, and its answer brings it back."""
 
-    def __init__(self, post: Post, roster: Roster, introduction: Introduction, like: Look | None = None) -> None:
+    def __init__(
+        self,
+        post: Post,
+        roster: Roster,
+        introduction: Introduction,
+        like: Look | None = None,
+        numbered: int | None = None,
+        most: int = Options.max_clients,
+    ) -> None:
         self.post, self.roster, self.introduction = post, roster, introduction
+        self.numbers = None if numbered is None else {str(k) for k in range(numbered)}  # what clients are called; None: anything
+        self.most = most  # clients, where they are called anything
         self.like = like  # what all clients' data look like; None: most nodes decide, see `settle`
         self.newcomers: dict[str, int] = {}  # name -> node, not yet numbered
         self.contested: dict[str, int] = {}  # name -> node that also claims it, and takes over should the other fall silent
@@ -71,7 +81,10 @@ class Attendance:
         try:
             if isinstance(reply, Invalid):
                 raise reply
-            self._said[node] = self.introduction(reply, node)
+            identity = self.introduction(reply, node)
+            if self.numbers is not None and (strange := [n for n in identity.names if n not in self.numbers]):
+                raise Invalid(f"it serves {strange[0]!r:.60}, and the recipe's clients are 0 to {len(self.numbers) - 1}")
+            self._said[node] = identity
         except (Invalid, *UNREADABLE) as reason:
             self._failed[node] = self._failed.get(node, 0) + 1
             if isinstance(reply, Invalid) or not reply.has_error() or self._failed[node] >= PATIENCE:
@@ -122,6 +135,7 @@ class Attendance:
         self._place(node, names)
 
     def _place(self, node: int, names: tuple[str, ...]) -> None:
+        names = self._within(node, names)
         taken = self.roster.place(node, names)
         self.contested |= dict.fromkeys(taken, node)
         if taken:
@@ -130,6 +144,16 @@ class Attendance:
         fresh = [n for n in names if n not in known]
         self.newcomers |= dict.fromkeys(fresh, node)
         log.info("node %d serves %d clients, %d of them new", node, len(names) - len(taken), len(fresh))
+
+    def _within(self, node: int, names: tuple[str, ...]) -> tuple[str, ...]:
+        """As many of a node's clients as there is room for: names cost a node nothing, and the server memory and time."""
+        known = {*self.roster.names, *self.newcomers}
+        fresh = [n for n in names if n not in known]
+        over = fresh[max(0, self.most - len(known)) :] if self.numbers is None else []
+        if over:
+            log.warning("max-clients = %d: %d clients of node %d are left out", self.most, len(over), node)
+        out = set(over)
+        return tuple(n for n in names if n not in out)
 
     def gather(self, options: Options, resumed: bool = False) -> None:
         """Wait until enough clients are there. A run that goes on needs no more of them than any of its rounds does.

@@ -13,7 +13,7 @@ from fedgwc.core import Algorithm, Rng, State, TooFewReplies
 from fedgwc.engines.flower import FlowerEngine
 from fedgwc.errors import InputError
 from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.growing import can_grow, grow
+from fedgwc.flower.growing import grow, room
 
 log = logging.getLogger("fedgwc")
 
@@ -76,12 +76,12 @@ class Rounds(Generic[State]):
     def welcome(self, state: State, number: int) -> State:
         """Newcomers join the cluster whose model has the lowest loss on their training data; who does not answer waits.
 
-        Where nobody may know these losses they join the largest. An algorithm of one's own may have no place for newcomers.
+        Where nobody may know these losses they join the largest. Those for whom the algorithm has no room wait too.
         """
         names = [n for n in self.attendance.admit() if self.engine.roster.is_up(self.attendance.newcomers[n])]
-        if names and not can_grow(state):
-            self._wait(names, f"clients cannot join a {type(state).__name__}, unless a function is registered for it with {GROW}")
-            return state
+        if (most := room(self.algorithm, state)) is not None and len(names) > most:
+            self._wait(names[most:], type(state).__name__)
+            names = names[:most]
         if not names:
             return state
         clustering = self.algorithm.clustering(state)
@@ -96,9 +96,11 @@ class Rounds(Generic[State]):
         grown: State = grow(state, np.array([rows[name] for name in joined], np.int64)) if joined else state
         return grown
 
-    def _wait(self, names: list[str], why: str) -> None:
+    def _wait(self, names: list[str], kind: str) -> None:
         if not self._told:
-            log.warning("%s; who comes later waits and does not train: %s", why, ", ".join(names)[:300])
+            up_to = getattr(self.algorithm, "pairs_up_to", None)
+            why = f"unless a function is registered for it with {GROW}" if up_to is None else f"beyond pairs_up_to = {up_to}"
+            log.warning("clients cannot join a %s, %s; they wait and do not train: %s", kind, why, ", ".join(names)[:300])
         self._told = True
 
     def _number(self, names: list[str]) -> None:

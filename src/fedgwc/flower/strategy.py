@@ -85,7 +85,7 @@ class FedGWCStrategy(Strategy):
         configs: dict[Kind, Any] = {"train": dict(train_config or {}), "evaluate": dict(evaluate_config or {})}
         wire = StateWire.of(initial_arrays, configs, options.private_losses, options.max_steps)
         roster = Roster(options.strikes)
-        attendance = Attendance(Post(grid, options.poll), roster, introduction, Look())
+        attendance = Attendance(Post(grid, options.poll), roster, introduction, Look(), most=options.max_clients)
         journal = self._journal(wire, options)
         saved = journal.restore(roster) if journal else None
         attendance.gather(options, resumed=saved is not None)
