@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
@@ -193,6 +193,27 @@ def test_no_client_owns_the_final_metrics(lie, found, caplog) -> None:
     result = start(FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
     assert dict(result.evaluate_metrics_clientapp[1]) == pytest.approx(found)
     assert "client-3" in caplog.text or "left out 1000 test metrics" in caplog.text
+
+
+def test_an_introduction_that_fails_makes_nobody_up(caplog) -> None:
+    """From the start the query of node 4 fails; that of node 3 does later on, when its training fails too."""
+    caplog.set_level("INFO", "fedgwc")
+    grid, broken = grid_of([0.0, 1.0, 2.0, 5.0, 2.0]), {4}
+    error = Error(2, "<class 'OSError'>:<'disk is away'>")
+    for node in (3, 4):
+        grid.spoil[node] = lambda q, reply: (
+            Message(error, reply_to=q) if q.metadata.dst_node_id in broken and q.metadata.message_type != "evaluate" else reply
+        )
+
+    def evaluate(number: int, _: ArrayRecord) -> None:
+        broken.clear() if number == 6 else broken.add(3)
+
+    strategy = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK))
+    start(strategy, grid, rounds=7, evaluate_fn=evaluate)
+    assert set(strategy.labels) == {"client-0", "client-1", "client-2", "client-4"}
+    assert "node 4 is refused: <class 'OSError'>:<'disk is away'>" in caplog.text
+    assert "node 3 is refused" not in caplog.text
+    assert "round 7 of 7: 4 answers" in caplog.text
 
 
 def test_a_reply_without_losses_is_dropped_and_named(caplog) -> None:

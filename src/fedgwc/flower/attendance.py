@@ -19,7 +19,7 @@ from fedgwc.flower.wire import PROTOCOL
 
 log = logging.getLogger("fedgwc")
 
-PATIENCE = 3  # introductions that may fail before a node is left alone
+PATIENCE = 3  # first introductions that may fail before a node is left alone
 OPEN = 600.0  # seconds that a question waits for a node that may come back
 
 Introduction = Callable[[Message, int], Identity]
@@ -85,11 +85,13 @@ class Attendance:
             if self.numbers is not None and (strange := [n for n in identity.names if n not in self.numbers]):
                 raise Invalid(f"it serves {strange[0]!r:.60}, and the recipe's clients are 0 to {len(self.numbers) - 1}")
             self._said[node] = identity
+            self._failed.pop(node, None)
         except (Invalid, *UNREADABLE) as reason:
             self._failed[node] = self._failed.get(node, 0) + 1
-            if isinstance(reply, Invalid) or not reply.has_error() or self._failed[node] >= PATIENCE:
+            failed = isinstance(reply, Message) and reply.has_error()
+            if not failed or (self._failed[node] >= PATIENCE and node not in self._met):
                 self._refuse(node, str(reason))
-            else:
+            elif self._failed[node] <= PATIENCE:  # of whom it served before nobody has said otherwise
                 log.error("node %d failed to introduce itself: %.300s", node, reason)
 
     def _refuse(self, node: int, reason: str) -> None:
