@@ -216,6 +216,13 @@ def test_an_introduction_that_fails_makes_nobody_up(caplog) -> None:
     assert "round 7 of 7: 4 answers" in caplog.text
 
 
+def test_no_client_owns_the_reported_training_loss() -> None:
+    grid = grid_of([0.0, 1.0, 2.0])
+    grid.add(4, shifting(5.0, [1e6, 1e6]), name=3)
+    result = start(FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
+    assert result.train_metrics_clientapp[1]["train_loss"] == 1.5  # means 0.75, 1.25, 1.75 and 1e6
+
+
 def test_a_reply_without_losses_is_dropped_and_named(caplog) -> None:
     grid = grid_of([0.0, 1.0, 2.0, 5.0])
 

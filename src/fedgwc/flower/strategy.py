@@ -132,7 +132,9 @@ class FedGWCStrategy(Strategy):
     ) -> None:
         reported = rounds.engine.reported
         losses = np.concatenate([np.nanmean(r.losses, 1) for r in reported if r.losses.size] or [[]])
-        known = {"train_loss": float(losses.mean())} if len(losses) else {}  # private
+        known = (
+            {"train_loss": float(np.median(losses))} if len(losses) else {}
+        )  # of the usual client; private losses are not known
         clients = sum(len(r.clients) for r in reported)
         result.train_metrics_clientapp[number] = MetricRecord({**known, "num-clients": clients})
         if evaluate_fn is None:
