@@ -16,7 +16,7 @@ from fedgwc.flower.client import clients_in
 from fedgwc.flower.introductions import Look, introduction
 from fedgwc.flower.masking import new_secret, public_key
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Post
+from fedgwc.flower.post import Post, reason_of
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.server import serve
 from fedgwc.flower.states import StateWire
@@ -79,6 +79,18 @@ def test_an_error_with_a_blank_reason_is_told_by_its_code(reason, blob_job, worl
     assert "the app on node 101 failed: 'code 2'" in caplog.text
     here.attendance.update()  # a node whose app failed is asked again whom it serves
     assert "node 101 failed to introduce itself: code 2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("<class 'RuntimeError'>:<'CUDA out of memory.\nboom'>", "<class 'RuntimeError'>:<'CUDA out of memory. boom'>"),
+        ("Traceback (most recent call last):\n  File x\n    do()\nOSError: no disk\nat all", "OSError: no disk at all"),
+        ("x" * 1000, "x" * 300),
+    ],
+)
+def test_a_reason_is_told_in_a_line(reason, told) -> None:
+    assert reason_of(Error(2, reason)) == told
 
 
 def test_names_that_look_like_numbers_are_none() -> None:

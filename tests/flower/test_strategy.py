@@ -167,8 +167,20 @@ def test_every_cluster_is_evaluated_at_the_server() -> None:
         return MetricRecord({"acc": 0.5})
 
     result = start(strategy, grid_of([0.0, 1.0, 2.0, 5.0]), evaluate_fn=evaluate)
-    assert [n for n, _ in seen] == [1, 2]
+    assert [n for n, _ in seen] == [0, 1, 2]  # the initial model too, as with Flower's own strategies
     assert result.evaluate_metrics_serverapp[2] == MetricRecord({"cluster-0.acc": 0.5})
+
+
+def test_what_evaluates_at_the_server_may_return_numbers_of_any_make() -> None:
+    strategy, grid = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid_of([0.0, 1.0, 2.0, 5.0])
+    made = {"acc": np.float32(0.5), "loss": torch.tensor(2.0), "n": 3, "each": [0.5, 1.0]}
+    result = start(strategy, grid, rounds=1, evaluate_fn=lambda *_: made)
+    told = MetricRecord({"cluster-0.acc": 0.5, "cluster-0.loss": 2.0, "cluster-0.n": 3, "cluster-0.each": [0.5, 1.0]})
+    assert result.evaluate_metrics_serverapp == {0: told, 1: told}
+    grid.seen.clear()
+    with pytest.raises(InputError, match="evaluate_fn must return numbers, or lists of them; acc is 'high'"):
+        start(strategy, grid, rounds=1, evaluate_fn=lambda *_: {"acc": "high"})
+    assert all(m.metadata.message_type == "query" for m in grid.seen)  # nobody trained in vain
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ Pull = Future[tuple[Reply | None, int]]  # with its bytes
 
 GRACE = 2.0  # seconds past the deadline in which an expired message may still be reported as such
 AWAY = (3, 4, 5)  # Flower's error codes for a message or reply that is unavailable, and for a node that is
+LONGEST_REASON = 300  # characters
 LOOK_AROUND = 3.0  # seconds between questions which nodes are still connected
 AT_ONCE = 16  # replies that are fetched side by side, besides those that take long
 PROMPT = 1.0  # seconds in which a reply is here that nothing holds up
@@ -112,9 +113,13 @@ class Post:
         return replies
 
 
-def last_line(error: Error) -> str:
-    """Of the reason that a node gives, which may be a traceback, or blank."""
-    return next(iter((error.reason or "").strip().splitlines()[-1:]), f"code {error.code}")
+def reason_of(error: Error) -> str:
+    """What a node gives as its reason, in one line: all of a message, of a traceback the exception; its code if that is blank."""
+    lines = (error.reason or "").splitlines()
+    frames = [k for k, line in enumerate(lines) if line.startswith("Traceback ")]
+    if frames:
+        lines = [line for line in lines[frames[-1] + 1 :] if not line.startswith(" ")]
+    return " ".join(" ".join(lines).split())[:LONGEST_REASON] or f"code {error.code}"
 
 
 def is_away(reply: Reply | None) -> bool:
