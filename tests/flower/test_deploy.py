@@ -14,7 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copy
+from shutil import copy, copytree
 from typing import Any
 
 import pytest
@@ -177,6 +177,29 @@ def test_what_is_wrong_is_found_before_anything_starts(change, what: str, said: 
     assert "WRONG" in capsys.readouterr().out
 
 
+def test_a_folder_in_another_place_is_found(folder, tmp_path) -> None:
+    """A copy talks to the original's server, and would write into its run; what was moved finds no certificate."""
+    copytree(folder, tmp_path / "copy")
+    found = {f.what: (f.verdict, f.detail) for f in check(tmp_path / "copy")}
+    assert found["place"][0] == found["out"][0] == "WARNING"
+    assert f"change out in app/pyproject.toml to {tmp_path / 'copy' / 'run'}" in found["out"][1]
+    folder.rename(tmp_path / "moved")
+    assert f"make that {tmp_path / 'moved' / 'ca' / 'ca.crt'} in flwr/config.toml" in wrong(tmp_path / "moved")["place"]
+    config = tmp_path / "moved" / "flwr" / "config.toml"
+    config.write_text(config.read_text().replace(str(folder), str(tmp_path / "moved")))
+    assert not {"place", "out"} & {f.what for f in check(tmp_path / "moved")}  # the server's machine may have that path
+
+
+def test_other_code_than_nodes_get_is_found(folder, tmp_path, monkeypatch) -> None:
+    own = folder / "app" / "fedgwc_app" / "own"
+    own.mkdir()
+    (own / "mine.py").write_text("edited = True")
+    (tmp_path / "mine.py").write_text("edited = False")
+    monkeypatch.setenv("FEDGWC_USE", str(tmp_path / "mine.py"))
+    assert f"{tmp_path / 'mine.py'} differs from its copy" in wrong(folder)["code of your own"]
+    assert "unset FEDGWC_USE" in wrong(folder)["code of your own"]
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
@@ -196,6 +219,12 @@ def test_a_certificate_of_somebody_else_is_found(folder, tmp_path) -> None:
     init(tmp_path / "other", Plan(recipe, host="elsewhere.example.org"))
     (folder / "superlink" / "server.crt").write_bytes((tmp_path / "other" / "superlink" / "server.crt").read_bytes())
     assert wrong(folder).keys() == {"server.crt", "server.key", "server's name"}
+
+
+def test_a_certificate_without_names_is_found(folder) -> None:
+    authority = folder / "ca" / "ca.crt"  # it is for nobody's name
+    (folder / "superlink" / "server.crt").write_bytes(authority.read_bytes())
+    assert "server.crt is for no name" in wrong(folder)["server's name"]
 
 
 def test_a_folder_of_something_else(tmp_path, capsys) -> None:
@@ -306,7 +335,11 @@ def test_the_nodes_numbers_are_kept(folder, tmp_path, monkeypatch) -> None:
     fake_flwr(monkeypatch, tmp_path, {"supernode": [*answers, again]})
     flwr_cli.register(folder)
     assert json.loads((folder / "nodes.json").read_text()) == {"node-1": "11", "node-2": "22", "node-3": "33"}
+    (folder / "nodes" / "notes.txt").write_text("whom to call")
     assert flwr_cli.register(folder)[1] == "node-2: is registered already as node 22"
+    (folder / "nodes.json").write_text('{"node-1": "1')
+    with pytest.raises(InputError, match=r"nodes\.json is damaged .*; delete it"):
+        flwr_cli.register(folder)
 
 
 def fake_node(tmp_path: Path, body: str) -> dict[str, str]:

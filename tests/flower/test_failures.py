@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -48,6 +51,52 @@ def test_a_silent_node_is_missing_rows_and_comes_back(reply, blob_job, world, ca
     assert train(here).clients.tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
     del here.grid.spoil[101]
     here.attendance._open.clear()  # the question that was lost in the process' mailbox has expired
+    here.attendance.update()
+    assert len(train(here)) == 12
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    """What does not happen before the test ends; then threads that wait for it may go."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def stalling(grid: LocalGrid, node: int, until: threading.Event) -> None:
+    """That node's trained models are announced and not uploaded; replies not fetched in time expire, as at a SuperLink."""
+    pull = grid.pull_messages
+
+    def pull_messages(ids):
+        (i,) = ids
+        about = grid.seen[int(i[1:]) - 1].metadata
+        if about.dst_node_id == node and about.message_type == "train":
+            until.wait()
+        if time.time() > about.created_at + about.ttl:
+            return [Message(Error(4, "expired"), reply_to=grid.seen[int(i[1:]) - 1])]
+        return pull(ids)
+
+    grid.pull_messages = pull_messages  # type: ignore[method-assign]
+
+
+def test_an_upload_that_stalls_costs_nobody_else_a_reply(blob_job, world, never, caplog) -> None:
+    """The first of three nodes, so that it is looked at before the others; its thread does not keep the server from ending."""
+    here = world(blob_job(steps=1), deadline=2.5)
+    stalling(here.grid, 100, never)
+    began = time.monotonic()
+    assert train(here).clients.tolist() == list(range(4, 12))
+    assert time.monotonic() - began < 4
+    assert here.roster.silent == {100}
+    assert not here.roster.invalid
+    assert all(t.daemon for t in threading.enumerate() if t.name.startswith("reply to"))
+    here.attendance.update()  # it is there: an introduction is small
+    assert not here.roster.silent
+    asked = len(here.grid.seen)
+    assert train(here).clients.tolist() == list(range(4, 12))
+    assert {m.metadata.dst_node_id for m in here.grid.seen[asked:]} == {101, 102}  # one upload of a node at a time
+    never.set()
+    here.engine.post._late[100].result(10)
+    here.roster.rests.clear()
     here.attendance.update()
     assert len(train(here)) == 12
 

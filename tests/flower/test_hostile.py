@@ -16,8 +16,9 @@ from fedgwc.flower.client import clients_in
 from fedgwc.flower.introductions import Look, introduction
 from fedgwc.flower.masking import new_secret, public_key
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Post
+from fedgwc.flower.post import Post, reason_of
 from fedgwc.flower.roster import Roster
+from fedgwc.flower.server import serve
 from fedgwc.flower.states import StateWire
 from fedgwc.flower.wire import RecipeWire, Task
 from fedgwc.local import LocalTraining
@@ -80,6 +81,18 @@ def test_an_error_with_a_blank_reason_is_told_by_its_code(reason, blob_job, worl
     assert "node 101 failed to introduce itself: code 2" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("<class 'RuntimeError'>:<'CUDA out of memory.\nboom'>", "<class 'RuntimeError'>:<'CUDA out of memory. boom'>"),
+        ("Traceback (most recent call last):\n  File x\n    do()\nOSError: no disk\nat all", "OSError: no disk at all"),
+        ("x" * 1000, "x" * 300),
+    ],
+)
+def test_a_reason_is_told_in_a_line(reason, told) -> None:
+    assert reason_of(Error(2, reason)) == told
+
+
 def test_names_that_look_like_numbers_are_none() -> None:
     attendance = Attendance(Post(LocalGrid(), 0.005), Roster(), introduction)
     attendance.newcomers = dict.fromkeys(["a", "²", "10", "٣", "9"], 100)
@@ -121,6 +134,42 @@ def test_a_node_is_not_believed_what_cannot_be(what, blob_job, caplog) -> None:
     assert "node 100 is refused" in caplog.text
     assert attendance.like == Look((8,), 4)
     assert attendance.admit() == [str(k) for k in range(4, 12)]
+
+
+def named(names: list[str]):
+    def spoil(_: Message, reply: Message) -> Message:
+        reply.content.config_records["identity"]["names"] = names
+        return reply
+
+    return spoil
+
+
+def test_a_recipe_that_deals_out_its_data_has_no_other_clients(small, tmp_path, caplog) -> None:
+    job, grid = small("fedavg", rounds=1), LocalGrid()
+    nodes_for(grid, job)
+    for node, names in ((104, ["16", "20"]), (103, ["12", "\u00b2"])):
+        grid.spoil[node] = named(names)
+    serve(job, grid, tmp_path / "r", Options(min_clients=12, **QUICK))
+    assert "node 104 is refused: it serves '20', and the recipe's clients are 0 to 19" in caplog.text
+    assert "node 103 is refused: it serves '\u00b2'" in caplog.text
+
+
+def test_names_that_a_node_makes_up_are_bounded(blob_job, caplog) -> None:
+    """Whose data nodes bring may be called anything; who is in stays in."""
+    job, grid = blob_job(steps=1), LocalGrid()
+    nodes_for(grid, job)
+    attendance = Attendance(Post(grid, 0.005), Roster(), introduction, Look((8,), 4), most=14)
+    attendance.update()
+    attendance.roster.enrol(attendance.admit())
+    attendance.newcomers.clear()
+    grid.add(900, grid.nodes[100][0], clients="0")
+    grid.spoil[900] = named([f"x{i}" for i in range(20_000)])
+    attendance.update()
+    assert attendance.admit() == ["x0", "x1"]
+    assert len(attendance.roster.node) == 14
+    assert "max-clients = 14: 19998 clients of node 900 are left out" in caplog.text
+    with pytest.raises(InputError, match="more than max_clients = 5"):
+        Options(min_clients=6, max_clients=5)
 
 
 def test_a_client_tells_of_no_more_steps_than_its_samples_make(blob_job) -> None:

@@ -70,6 +70,7 @@ BAD_METRICS = {
     "nan loss": {"losses": [1.0, float("nan")]},
     "infinite loss": {"losses": [float("inf")]},
     "loss that is infinite to a model": {"losses": [1e39]},
+    "loss beyond all that losses are": {"losses": [1.1e6]},
     "more losses than steps": {"losses": [1.0, 1.0]},
     "scalar losses": {"losses": 1.0},
     "more right than asked": {"test-correct": 9, "test-total": 3},

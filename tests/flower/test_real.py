@@ -110,7 +110,7 @@ def test_a_real_federation(tmp_path) -> None:
         assert "SuperNode ID" in here.log("node-1")
         assert "SuperNode ID" not in here.log("stranger")  # refused: all that differs is its key
         assert "Connection attempt failed" in here.log("stranger")
-        assert len(flwr_cli.nodes(folder)) == 3
+        assert len(flwr_cli.flwr(folder, "supernode", "list", "tls")["nodes"]) == 3
         assert not flwr_cli.status(folder, first).done  # an operator would have got exit code 1
         secret = (folder / "superlink" / "server.key").read_text().splitlines()[1]
         assert not any(secret in here.log(name.name) for name in (tmp_path / "logs").iterdir())

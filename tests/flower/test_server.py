@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,9 @@ import pytest
 import torch
 from flwr.app import Context, Message, RecordDict
 
+from fedgwc.algorithms.fedavg import FedAvg, FedAvgState
 from fedgwc.algorithms.fedgwc_state import Verdict
-from fedgwc.core import Rng
+from fedgwc.core import Clustering, Engine, Rng
 from fedgwc.errors import InputError
 from fedgwc.flower import Options, client_app, server_app
 from fedgwc.flower.growing import grow
@@ -177,6 +178,49 @@ def test_every_state_can_grow(name: str, small) -> None:
 def test_an_unknown_state_cannot_grow() -> None:
     with pytest.raises(TypeError, match="cannot join a running dict"):
         grow({}, np.zeros(1, np.int64))
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A state that nobody has said how to enlarge."""
+
+    state: FedAvgState
+
+
+@dataclass(frozen=True)
+class Own:
+    """An algorithm of a user's own."""
+
+    inner: FedAvg = field(default_factory=lambda: FedAvg(rate=1.0))
+
+    def init(self, model: torch.Tensor, n_clients: int) -> Mine:
+        return Mine(self.inner.init(model, n_clients))
+
+    def round(self, state: Mine, engine: Engine, rng: Rng) -> Mine:
+        return Mine(self.inner.round(state.state, engine, rng))
+
+    def clustering(self, state: Mine) -> Clustering:
+        return self.inner.clustering(state.state)
+
+
+def test_what_is_kept_by_pairs_grows_no_further_than_it_could_begin(blob_job, tmp_path, caplog) -> None:
+    caplog.set_level("INFO", "fedgwc")
+    job = blob_job(rounds=3, steps=1, pairs_up_to=10)
+    found = serve(job, Joining(job, late=102, after=1), tmp_path / "r", Options(min_clients=8, **QUICK))
+    assert len(found.labels) == 10
+    assert "clients cannot join a FedGWCState, beyond pairs_up_to = 10; they wait and do not train: 10, 11" in caplog.text
+
+
+def test_who_cannot_join_an_algorithm_of_ones_own_waits(blob_job, tmp_path, caplog) -> None:
+    """In the run and when it is resumed."""
+    caplog.set_level("INFO", "fedgwc")
+    job = replace(blob_job(rounds=3, steps=1), algorithm=Own())
+    grid = Joining(job, late=102, after=1)
+    for rounds in (3, 4):
+        found = serve(replace(job, rounds=rounds), grid, tmp_path / "r", Options(min_clients=8, **QUICK))
+        assert len(found.labels) == 8
+    assert caplog.text.count("clients cannot join a Mine, unless a function is registered") == 2  # once each time
+    assert "do not train: 8, 9, 10, 11" in caplog.text
 
 
 def test_nodes_with_their_own_data(tmp_path, small) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
@@ -26,7 +26,15 @@ from .grids import LocalGrid
 from .worlds import QUICK
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_quickstart"
-CONFIG = {"num-server-rounds": 8, "fraction-train": 1.0, "min-clients": 12, "local-epochs": 2, "lr": 0.1, "out": ""}
+CONFIG = {
+    "num-server-rounds": 8,
+    "fraction-train": 1.0,
+    "min-clients": 12,
+    "round-timeout": 60,
+    "local-epochs": 2,
+    "lr": 0.1,
+    "out": "",
+}
 
 
 def test_the_example_is_short() -> None:
@@ -159,8 +167,20 @@ def test_every_cluster_is_evaluated_at_the_server() -> None:
         return MetricRecord({"acc": 0.5})
 
     result = start(strategy, grid_of([0.0, 1.0, 2.0, 5.0]), evaluate_fn=evaluate)
-    assert [n for n, _ in seen] == [1, 2]
+    assert [n for n, _ in seen] == [0, 1, 2]  # the initial model too, as with Flower's own strategies
     assert result.evaluate_metrics_serverapp[2] == MetricRecord({"cluster-0.acc": 0.5})
+
+
+def test_what_evaluates_at_the_server_may_return_numbers_of_any_make() -> None:
+    strategy, grid = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid_of([0.0, 1.0, 2.0, 5.0])
+    made = {"acc": np.float32(0.5), "loss": torch.tensor(2.0), "n": 3, "each": [0.5, 1.0]}
+    result = start(strategy, grid, rounds=1, evaluate_fn=lambda *_: made)
+    told = MetricRecord({"cluster-0.acc": 0.5, "cluster-0.loss": 2.0, "cluster-0.n": 3, "cluster-0.each": [0.5, 1.0]})
+    assert result.evaluate_metrics_serverapp == {0: told, 1: told}
+    grid.seen.clear()
+    with pytest.raises(InputError, match="evaluate_fn must return numbers, or lists of them; acc is 'high'"):
+        start(strategy, grid, rounds=1, evaluate_fn=lambda *_: {"acc": "high"})
+    assert all(m.metadata.message_type == "query" for m in grid.seen)  # nobody trained in vain
 
 
 @pytest.mark.parametrize(
@@ -185,6 +205,34 @@ def test_no_client_owns_the_final_metrics(lie, found, caplog) -> None:
     result = start(FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
     assert dict(result.evaluate_metrics_clientapp[1]) == pytest.approx(found)
     assert "client-3" in caplog.text or "left out 1000 test metrics" in caplog.text
+
+
+def test_an_introduction_that_fails_makes_nobody_up(caplog) -> None:
+    """From the start the query of node 4 fails; that of node 3 does later on, when its training fails too."""
+    caplog.set_level("INFO", "fedgwc")
+    grid, broken = grid_of([0.0, 1.0, 2.0, 5.0, 2.0]), {4}
+    error = Error(2, "<class 'OSError'>:<'disk is away'>")
+    for node in (3, 4):
+        grid.spoil[node] = lambda q, reply: (
+            Message(error, reply_to=q) if q.metadata.dst_node_id in broken and q.metadata.message_type != "evaluate" else reply
+        )
+
+    def evaluate(number: int, _: ArrayRecord) -> None:
+        broken.clear() if number == 6 else broken.add(3)
+
+    strategy = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK))
+    start(strategy, grid, rounds=7, evaluate_fn=evaluate)
+    assert set(strategy.labels) == {"client-0", "client-1", "client-2", "client-4"}
+    assert "node 4 is refused: <class 'OSError'>:<'disk is away'>" in caplog.text
+    assert "node 3 is refused" not in caplog.text
+    assert "round 7 of 7: 4 answers" in caplog.text
+
+
+def test_no_client_owns_the_reported_training_loss() -> None:
+    grid = grid_of([0.0, 1.0, 2.0])
+    grid.add(4, shifting(5.0, [1e6, 1e6]), name=3)
+    result = start(FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
+    assert result.train_metrics_clientapp[1]["train_loss"] == 1.5  # means 0.75, 1.25, 1.75 and 1e6
 
 
 def test_a_reply_without_losses_is_dropped_and_named(caplog) -> None:

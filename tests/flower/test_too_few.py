@@ -75,6 +75,42 @@ def test_a_federation_that_stands_still_stops_and_says_so(blob_job, world) -> No
         rounds.step(job.algorithm.init(vector(job), 12), 1)
 
 
+def test_who_was_late_once_is_waited_for(blob_job, world, caplog) -> None:
+    """All nodes leave when they are to train and come back after a while: no attempt is spent on asking nobody."""
+    job = blob_job(steps=1)
+    here = world(job, retries=2, pause=0.0, wait=60.0)
+    nodes, looks = dict(here.grid.nodes), [0]
+
+    def leave(question: Message, reply: Message) -> Message | None:
+        if question.metadata.message_type != "train" or looks[0]:
+            return reply
+        here.grid.nodes.pop(question.metadata.dst_node_id)
+        return None
+
+    def get_node_ids() -> list[int]:
+        looks[0] += not here.grid.nodes
+        if looks[0] > 5:
+            here.grid.nodes.update(nodes)
+        return list(here.grid.nodes)
+
+    here.grid.spoil = dict.fromkeys(nodes, leave)
+    here.grid.get_node_ids = get_node_ids
+    rounds = Rounds(job.algorithm, here.engine, here.attendance, job.seed)
+    rounds.step(job.algorithm.init(vector(job), 12), 1)
+    assert sum(len(r.clients) for r in here.engine.reported) == 12
+    assert caplog.text.count("round 1 waits: 0 clients are there, 3 are needed") == 1
+
+
+def test_nobody_is_waited_for_without_end(blob_job, world) -> None:
+    job = blob_job(steps=1)
+    here = world(job, wait=0.05)
+    here.grid.nodes.clear()
+    rounds = Rounds(job.algorithm, here.engine, here.attendance, job.seed)
+    with pytest.raises(InputError, match=r"round 4: 0 clients came back within 0\.05 s, 3 are needed; the run stands at round 3"):
+        rounds.step(job.algorithm.init(vector(job), 12), 4)
+    assert not here.grid.nodes
+
+
 def test_p_changes_only_for_those_who_answered(blob_job, world) -> None:
     job = blob_job(steps=1)
     here = world(job)

@@ -15,5 +15,5 @@ def main(grid: Grid, context: Context) -> None:
     options = Options(min_clients=config["min-clients"])
     settings = {"when": "visits", "visits": 6, "min_size": 3}  # 20 rounds are few: try a split after 6, not after two long looks
     strategy = FedGWCStrategy(rate=config["fraction-train"], options=options, out=config["out"] or None, **settings)
-    strategy.start(grid, ArrayRecord(net().state_dict()), num_rounds=config["num-server-rounds"], timeout=60)
+    strategy.start(grid, ArrayRecord(net().state_dict()), config["num-server-rounds"], config["round-timeout"])
     print("clusters:", {name: int(row) for name, row in sorted(strategy.labels.items())})

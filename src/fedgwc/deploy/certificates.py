@@ -33,13 +33,22 @@ def of_server(folder: Path, plan: Plan) -> Iterator[Finding]:
     yield Finding("server.key", matches, "belongs to server.crt" if matches else "belongs to another certificate")
     for name, certificate in (("ca.crt", authority), ("server.crt", server)):
         yield _validity(name, certificate, folder)
-    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    hosts = [str(n) for n in [*names.get_values_for_type(x509.DNSName), *names.get_values_for_type(x509.IPAddress)]]
+    hosts = _hosts(server)
     host = str(ipaddress.ip_address(plan.host)) if ":" in plan.host else plan.host
     covered = host in hosts
     yield Finding(
-        "server's name", covered, host if covered else f"nodes connect to {host}, server.crt is for {hosts}; {_remedy(folder)}"
+        "server's name",
+        covered,
+        host if covered else f"nodes connect to {host}, server.crt is for {hosts or 'no name'}; {_remedy(folder)}",
     )
+
+
+def _hosts(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:  # somebody else made it
+        return []
+    return [str(n) for n in [*names.get_values_for_type(x509.DNSName), *names.get_values_for_type(x509.IPAddress)]]
 
 
 def _validity(name: str, certificate: x509.Certificate, folder: Path) -> Finding:

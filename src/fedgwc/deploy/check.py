@@ -24,7 +24,7 @@ from fedgwc.experiment import Experiment
 from fedgwc.flower.checks import MOST_NAMES
 from fedgwc.flower.options import Options
 from fedgwc.flower.private import privacy_of
-from fedgwc.own import use
+from fedgwc.own import named, use
 
 BUNDLE = 10_000_000  # bytes that Flower sends at most
 PATHS = (("data", "path"), ("data", "root"), ("data", "partition_file"), ("model", "weights"))
@@ -36,6 +36,7 @@ def check(folder: Path) -> list[Finding]:
     plan = planned(folder)
     looks: list[Callable[[], Iterator[Finding]]] = [
         _flower,
+        lambda: _place(folder),
         lambda: _app(folder, plan),
         lambda: _modes(folder),
         lambda: of_server(folder, plan),
@@ -58,11 +59,45 @@ def _flower() -> Iterator[Finding]:
     yield Finding("Flower", fits, version if fits else f"{version} is installed; this needs 1.40 or 1.41")
 
 
+def _place(folder: Path) -> Iterator[Finding]:
+    """Whether the folder is where it was written: a copy would write into the original's run."""
+    here = folder.resolve()
+    trusted = Path(str(_toml(folder / "flwr" / "config.toml")["superlink"]["tls"].get("root-certificates", "")))
+    if trusted != here / "ca" / "ca.crt":
+        todo = f"if the folder was moved or copied, make that {here / 'ca' / 'ca.crt'} in flwr/config.toml"
+        yield Finding("place", trusted.is_file(), f"the operator's commands use {trusted}; {todo}", warning=True)
+    out, written = Path(str(_config(folder).get("out", ""))), trusted.parent.parent
+    if written != here and out.is_relative_to(written):
+        todo = f"if this is a federation of its own, or runs on this machine, change out in app/pyproject.toml to {here / 'run'}"
+        yield Finding("out", True, f"{out} is in the folder's old place; {todo}", warning=True)
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """What the app's run-config says."""
+    found: dict[str, Any] = _toml(folder / "app" / "pyproject.toml")["tool"]["flwr"]["app"]["config"]
+    return found
+
+
+def _elsewhere(own: list[Path]) -> str:
+    """A file of the same name and with other code that this process was told to use."""
+    by_name = {path.name: path.read_bytes() for path in own}
+    files = [path for path in map(Path, named()) if path.name in by_name and path.is_file()]
+    return next((str(path) for path in files if path.read_bytes() != by_name[path.name]), "")
+
+
 def _app(folder: Path, plan: Plan) -> Iterator[Finding]:
-    use(str(path.resolve()) for path in sorted((folder / OWN).glob("*.py")))
+    own = sorted((folder / OWN).glob("*.py"))
+    if other := _elsewhere(own):
+        todo = f"nodes get the copy in {OWN}, so look without the other: unset FEDGWC_USE and leave out --use"
+        yield Finding("code of your own", False, f"{other} differs from its copy; {todo}")
+        return
+    use(str(path.resolve()) for path in own)
     job = parsed((folder / "app" / "fedgwc_app" / "recipe.toml").read_text(encoding="utf-8"))
-    config = tomllib.loads((folder / "app" / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
-    options, n_clients = Options.read(config), None
+    options, n_clients = Options.read(_config(folder)), None
     yield from _private(folder, job.algorithm, options)
     try:
         n_clients = fitting(job, replace(options, private_losses=False), plan.own_data)  # private losses were checked above

@@ -5,17 +5,12 @@ Data that are only not on this machine are no reason against it: nodes hold them
 
 from __future__ import annotations
 
-from fedgwc.data.build import Group
 from fedgwc.data.federation import Federation
 from fedgwc.errors import InputError, NotHere
 from fedgwc.experiment import Experiment
-from fedgwc.flower.beforehand import look_of, suits_data, suits_nodes, suits_number
-from fedgwc.flower.client import with_data
+from fedgwc.flower.beforehand import grouped, look_of, no_own_data, suits_data, suits_nodes, suits_number
 from fedgwc.flower.introductions import Look
 from fedgwc.flower.options import Options
-from fedgwc.settings import convert
-
-OWN_DATA = "/path/to/data.npz"  # what an operator of a node replaces
 
 
 def fitting(job: Experiment, options: Options, own_data: bool) -> int | None:
@@ -29,15 +24,11 @@ def fitting(job: Experiment, options: Options, own_data: bool) -> int | None:
 
 
 def _look_of_nodes(job: Experiment) -> Look | None:
-    try:
-        with_data(job, OWN_DATA).federation()
-    except NotHere:
-        return look_of(job)
-    except InputError as error:
+    if why := no_own_data(job):
         raise InputError(
-            f"nodes cannot read data of their own with this recipe, whose [data] holds for their files too: {error}; give it the "
+            f"nodes cannot read data of their own with this recipe, whose [data] holds for their files too: {why}; give it the "
             "settings of the data set arrays, such as n_classes, and no others"
-        ) from None
+        )
     return look_of(job)
 
 
@@ -46,9 +37,8 @@ def _recipes(job: Experiment) -> tuple[Look | None, int | None]:
     federation = _here(job)
     if federation is not None:
         return Look.of(federation), federation.n_clients
-    said = job.tables["data"].keys()
-    look = look_of(job) if {"shape", "n_classes"} <= said else None
-    return look, None if "partition_file" in said else _grouped(job)
+    look = look_of(job) if {"shape", "n_classes"} <= job.tables["data"].keys() else None
+    return look, grouped(job)
 
 
 def _here(job: Experiment) -> Federation | None:
@@ -56,10 +46,3 @@ def _here(job: Experiment) -> Federation | None:
         return job.federation()
     except NotHere:
         return None
-
-
-def _grouped(job: Experiment) -> int | None:
-    """Clients in the groups to which a data set is dealt out; others come with clients of their own."""
-    data = {**job.defaults()["data"], **job.tables["data"]}
-    groups = convert(data["groups"], tuple[Group, ...], "data.groups") if "groups" in data else ()
-    return sum(group.clients for group in groups) or None

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedgwc.deploy.write import planned
+from fedgwc.codec import write_atomically
+from fedgwc.deploy.write import homes, planned
 from fedgwc.errors import InputError
 
 DONE = "finished:completed"
@@ -54,13 +55,13 @@ def register(folder: Path) -> list[str]:
     """
     planned(folder)
     outcomes, path = [], folder / "nodes.json"
-    numbers = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for home in sorted((folder / "nodes").iterdir(), key=lambda p: (len(p.name), p.name)):
+    numbers = _numbers(path)
+    for home in sorted(homes(folder), key=lambda p: (len(p.name), p.name)):
         try:
             answer = flwr(folder, "supernode", "register", str(home / "key.pub"), "tls")
             outcomes.append(f"{home.name}: registered as node {answer.get('node-id')}")
             numbers[home.name] = str(answer.get("node-id"))
-            path.write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
+            write_atomically(path, (json.dumps(numbers, indent=2) + "\n").encode())
         except InputError as error:
             if "already" not in str(error):
                 raise
@@ -69,9 +70,15 @@ def register(folder: Path) -> list[str]:
     return outcomes
 
 
-def nodes(folder: Path) -> list[dict[str, Any]]:
-    """What the SuperLink knows of its nodes."""
-    return [n for n in flwr(folder, "supernode", "list", "tls").get("nodes", []) if isinstance(n, dict)]
+def _numbers(path: Path) -> dict[str, str]:
+    """What earlier calls wrote down, by node."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        found = error
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is damaged ({found!s:.100}); delete it: nodes stay registered, only their numbers are unknown")
+    return found
 
 
 def start(folder: Path) -> int:

@@ -17,9 +17,10 @@ import numpy as np
 
 from fedgwc.core import SMALLEST_COHORT
 from fedgwc.deploy import network, secrets
-from fedgwc.deploy.fitting import OWN_DATA, fitting
+from fedgwc.deploy.fitting import fitting
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment, experiment, recipes
+from fedgwc.flower.beforehand import OWN_DATA
 from fedgwc.flower.options import Options
 
 UNDEALT = "FIRST-LAST"  # what an operator replaces where only the machine with the data knows how many clients there are
@@ -118,6 +119,7 @@ def init(folder: Path, plan: Plan, own: Iterable[str] = ()) -> list[str]:
     # A node has a client at least: all are to be there before most of them decide what data look like.
     everybody = max(SMALLEST_COHORT, n_clients or plan.nodes)
     known = {**_addresses(plan), "min_clients": everybody, "min_replies": options(plan).min_replies}
+    known["max_clients"] = max(options(plan).max_clients, everybody)
     known |= {"ca": _toml(folder.resolve() / "ca" / "ca.crt"), "out": _toml(folder.resolve() / "run")}
     known["private_losses"] = json.dumps(plan.private_losses)
     for template, target in (FILES | PROXY if plan.proxied else FILES).items():

@@ -27,7 +27,7 @@ from fedgwc.core import Ids, Scores, Split, TooFewReplies, Updates
 from fedgwc.engines.meter import Costs, Reported
 from fedgwc.flower.checks import UNREADABLE, Invalid
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Letter, Post, Reply, is_away, last_line
+from fedgwc.flower.post import Letter, Post, Reply, is_away, reason_of
 from fedgwc.flower.private import PrivateLosses
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.wire import Question, Rewarded, Scored, Summed, Task, Trained, Wire
@@ -158,7 +158,7 @@ class FlowerEngine:
         if isinstance(reply, Invalid):
             return dict.fromkeys(tasks, reply)
         if reply.has_error():  # it is there but could not do it: missing rows, and nothing to hold against its clients
-            log.warning("round %d: the app on node %d failed: %.300r", self.number, node, last_line(reply.error))
+            log.warning("round %d: the app on node %d failed: %.300r", self.number, node, reason_of(reply.error))
             self.roster.doubtful.add(node)
             return {}
         try:

@@ -19,7 +19,7 @@ from fedgwc.flower.wire import PROTOCOL
 
 log = logging.getLogger("fedgwc")
 
-PATIENCE = 3  # introductions that may fail before a node is left alone
+PATIENCE = 3  # first introductions that may fail before a node is left alone
 OPEN = 600.0  # seconds that a question waits for a node that may come back
 
 Introduction = Callable[[Message, int], Identity]
@@ -28,8 +28,18 @@ Introduction = Callable[[Message, int], Identity]
 class Attendance:
     """Keeps the roster's nodes up to date. A node that fell silent is asked again, and its answer brings it back."""
 
-    def __init__(self, post: Post, roster: Roster, introduction: Introduction, like: Look | None = None) -> None:
+    def __init__(
+        self,
+        post: Post,
+        roster: Roster,
+        introduction: Introduction,
+        like: Look | None = None,
+        numbered: int | None = None,
+        most: int = Options.max_clients,
+    ) -> None:
         self.post, self.roster, self.introduction = post, roster, introduction
+        self.numbers = None if numbered is None else {str(k) for k in range(numbered)}  # what clients are called; None: anything
+        self.most = most  # clients, where they are called anything
         self.like = like  # what all clients' data look like; None: most nodes decide, see `settle`
         self.newcomers: dict[str, int] = {}  # name -> node, not yet numbered
         self.contested: dict[str, int] = {}  # name -> node that also claims it, and takes over should the other fall silent
@@ -71,12 +81,17 @@ class Attendance:
         try:
             if isinstance(reply, Invalid):
                 raise reply
-            self._said[node] = self.introduction(reply, node)
+            identity = self.introduction(reply, node)
+            if self.numbers is not None and (strange := [n for n in identity.names if n not in self.numbers]):
+                raise Invalid(f"it serves {strange[0]!r:.60}, and the recipe's clients are 0 to {len(self.numbers) - 1}")
+            self._said[node] = identity
+            self._failed.pop(node, None)
         except (Invalid, *UNREADABLE) as reason:
             self._failed[node] = self._failed.get(node, 0) + 1
-            if isinstance(reply, Invalid) or not reply.has_error() or self._failed[node] >= PATIENCE:
+            failed = isinstance(reply, Message) and reply.has_error()
+            if not failed or (self._failed[node] >= PATIENCE and node not in self._met):
                 self._refuse(node, str(reason))
-            else:
+            elif self._failed[node] <= PATIENCE:  # of whom it served before nobody has said otherwise
                 log.error("node %d failed to introduce itself: %.300s", node, reason)
 
     def _refuse(self, node: int, reason: str) -> None:
@@ -122,6 +137,7 @@ class Attendance:
         self._place(node, names)
 
     def _place(self, node: int, names: tuple[str, ...]) -> None:
+        names = self._within(node, names)
         taken = self.roster.place(node, names)
         self.contested |= dict.fromkeys(taken, node)
         if taken:
@@ -130,6 +146,16 @@ class Attendance:
         fresh = [n for n in names if n not in known]
         self.newcomers |= dict.fromkeys(fresh, node)
         log.info("node %d serves %d clients, %d of them new", node, len(names) - len(taken), len(fresh))
+
+    def _within(self, node: int, names: tuple[str, ...]) -> tuple[str, ...]:
+        """As many of a node's clients as there is room for: names cost a node nothing, and the server memory and time."""
+        known = {*self.roster.names, *self.newcomers}
+        fresh = [n for n in names if n not in known]
+        over = fresh[max(0, self.most - len(known)) :] if self.numbers is None else []
+        if over:
+            log.warning("max-clients = %d: %d clients of node %d are left out", self.most, len(over), node)
+        out = set(over)
+        return tuple(n for n in names if n not in out)
 
     def gather(self, options: Options, resumed: bool = False) -> None:
         """Wait until enough clients are there. A run that goes on needs no more of them than any of its rounds does.
@@ -141,7 +167,7 @@ class Attendance:
             self.update()
             waited, enough = time.monotonic() - began, max(1, options.min_clients - len(self.roster.excluded))
             self.settle(enough, last=waited > options.wait)
-            there = len(self.roster.available()) + len(self.newcomers)
+            there = self.there
             if there >= enough:
                 return
             if resumed and there >= options.min_replies and waited >= options.wait:
@@ -155,6 +181,11 @@ class Attendance:
                     f"start more nodes, or change {change} or wait"
                 )
             time.sleep(options.poll)
+
+    @property
+    def there(self) -> int:
+        """Clients that can be asked, numbered or not."""
+        return len(self.roster.available()) + sum(map(self.roster.is_up, self.newcomers.values()))
 
     def admit(self) -> list[str]:
         """The newcomers, numbers first and in order, so that client 10 comes after client 9. They are not numbered yet."""

@@ -11,17 +11,20 @@ import torch
 
 from fedgwc.algorithms.alone import Alone
 from fedgwc.core import Algorithm, cohort_size
+from fedgwc.data.build import Group
 from fedgwc.data.federation import Federation
 from fedgwc.data.rows import Rows
 from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError, NotHere
 from fedgwc.experiment import Experiment
+from fedgwc.flower.client import with_data
 from fedgwc.flower.introductions import Look, oddity
 from fedgwc.flower.options import Options
 from fedgwc.flower.private import privacy_of
 from fedgwc.models import MODELS
-from fedgwc.settings import arguments, call, lookup
+from fedgwc.settings import arguments, call, convert, lookup
 
+OWN_DATA = "/path/to/data.npz"  # what an operator of a node replaces
 log = logging.getLogger("fedgwc")
 
 
@@ -36,6 +39,29 @@ def look_of(job: Experiment) -> Look | None:
         log.info("what most nodes say their data look like will hold for all, since the recipe's are not here (%s)", error)
         log.info("one node alone is believed only when `wait` is over; to say it yourself give data.shape and data.n_classes")
         return None
+
+
+def no_own_data(job: Experiment) -> str:
+    """Why nodes cannot bring data of their own, which the recipe's [data] would hold for too; empty: they can."""
+    try:
+        with_data(job, OWN_DATA).federation()
+    except NotHere:
+        return ""
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def grouped(job: Experiment) -> int | None:
+    """Clients in the groups to which a data set is dealt out; others come with clients of their own."""
+    data = {**job.defaults()["data"], **job.tables["data"]}
+    groups = convert(data["groups"], tuple[Group, ...], "data.groups") if "groups" in data else ()
+    return None if "partition_file" in job.tables["data"] else sum(group.clients for group in groups) or None
+
+
+def numbered(job: Experiment) -> int | None:
+    """How many clients there are, all called by their numbers; None: nodes bring others, or only they know."""
+    return grouped(job) if no_own_data(job) else None
 
 
 def suits_nodes(algorithm: Algorithm[Any], options: Options) -> None:

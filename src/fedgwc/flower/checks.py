@@ -16,6 +16,8 @@ from flwr.app import Array
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from fedgwc.flower.moments import LARGEST as LARGEST_LOSS
+
 MOST_SAMPLES = 10**9
 MOST_STEPS = 10**4  # unless an operator says otherwise: a reply's losses are kept, and everybody's are padded to the longest
 MOST_NAMES = 10**5
@@ -98,11 +100,16 @@ def share(record: Mapping[str, Any], key: str) -> float:
 
 
 def losses(record: Mapping[str, Any], key: str = "losses", most: int = MOST_STEPS) -> NDArray[np.float64]:
-    """One finite loss per local step."""
+    """One loss per local step. What is beyond all that losses can be would crowd out everybody else's in its cohort."""
     values = record.get(key)
     if isinstance(values, list) and not 1 <= len(values) <= most:
         raise Invalid(f"{key} must hold one loss per local step, at most {most}, got {len(values)} of them")
-    return finite(record, key)
+    found = numbers(record, key)
+    if not (np.abs(found) <= LARGEST_LOSS).all():
+        raise Invalid(
+            f"{key} must be between -{LARGEST_LOSS:g} and {LARGEST_LOSS:g}, got NaN, infinite values or some beyond that"
+        )
+    return found
 
 
 def finite(record: Mapping[str, Any], key: str) -> NDArray[np.float64]:

@@ -131,12 +131,11 @@ def trained(me: Served, content: RecordDict) -> RecordDict:
     arrays, reply = ArrayRecord(), RecordDict({"about": ConfigRecord({"model": me.model})})
     which = np.array(config["which"], np.int64)
     private = config.get(PRIVATE) is True
-    largest = LARGEST if private else torch.finfo(models.dtype).max
     tests = me.engine.evaluate(np.array(places, np.int64), models, which)
     counts = me.engine.federation.class_counts("train").astype(int) if me.consents else None
     for i, (place, number) in enumerate(zip(places, numbers, strict=True)):
         theta, losses = train_one(me.engine, place, number, models[which[i]], seed)
-        if not (torch.isfinite(theta).all() and (losses.abs() <= largest).all()):
+        if not (torch.isfinite(theta).all() and (losses.abs() <= LARGEST).all()):
             continue
         arrays[str(number)] = Array(theta.cpu().numpy())
         total, right = int(tests.total[i].sum()), int(tests.correct[i].sum())

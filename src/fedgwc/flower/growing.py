@@ -26,6 +26,18 @@ def grow(state: Any, rows: Ids) -> Any:
     raise TypeError(f"clients cannot join a running {type(state).__name__}; start with all of them, or register a `grow`")
 
 
+def room(algorithm: Any, state: Any) -> int | None:
+    """How many clients may join; None: any number. Without a word on how such a state grows none can.
+
+    What is known of every pair of clients takes memory that grows with their square, and is kept up to some number only.
+    """
+    if grow.dispatch(type(state)) is grow.dispatch(object):
+        return 0
+    if isinstance(state, FedGWCState) and any(c.by_pairs for c in state.clusters):
+        return max(0, int(algorithm.pairs_up_to) - len(state.sampled))
+    return None
+
+
 @grow.register
 def _(state: AloneState, rows: Ids) -> AloneState:
     return AloneState((*state.models, *(state.models[row] for row in rows.tolist())))

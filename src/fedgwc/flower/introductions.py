@@ -16,7 +16,7 @@ from fedgwc.data.federation import Federation
 from fedgwc.errors import InputError
 from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
-from fedgwc.flower.post import last_line
+from fedgwc.flower.post import reason_of
 from fedgwc.flower.wire import PROTOCOL
 
 MOST_CLASSES, LARGEST_SAMPLE, MOST_DIMENSIONS = 10**5, 10**7, 5  # a server builds its model from what nodes say
@@ -63,7 +63,7 @@ class Vote:
 def introduction(reply: Message, node: int) -> Identity:
     """Whom a node of fedgwc's own client app serves."""
     if reply.has_error():
-        raise Invalid(last_line(reply.error))
+        raise Invalid(reason_of(reply.error))
     about = reply.content.config_records.get("identity", ConfigRecord())
     if about.get("protocol") != PROTOCOL:
         raise Invalid(f"it speaks protocol {str(about.get('protocol'))[:20]}, this server speaks {PROTOCOL}")

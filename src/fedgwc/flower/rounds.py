@@ -13,9 +13,11 @@ from fedgwc.core import Algorithm, Rng, State, TooFewReplies
 from fedgwc.engines.flower import FlowerEngine
 from fedgwc.errors import InputError
 from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.growing import grow
+from fedgwc.flower.growing import grow, room
 
 log = logging.getLogger("fedgwc")
+
+GROW = "fedgwc.flower.growing.grow.register"
 
 
 class Rounds(Generic[State]):
@@ -23,6 +25,7 @@ class Rounds(Generic[State]):
 
     def __init__(self, algorithm: Algorithm[State], engine: FlowerEngine, attendance: Attendance, seed: int) -> None:
         self.algorithm, self.engine, self.attendance, self.seed = algorithm, engine, attendance, seed
+        self._told = False  # that newcomers have to wait
 
     def start(self, model: Tensor) -> State:
         """The first state, for all clients that are there."""
@@ -37,7 +40,7 @@ class Rounds(Generic[State]):
         options = self.engine.options
         for attempt in range(1, options.retries + 1):
             self.engine.roster.round = number
-            self.attendance.update()
+            self._gather(number)
             state = self.welcome(state, number)
             labels = self.algorithm.clustering(state).labels.copy()
             labels[getattr(self.algorithm, "sitting_out", lambda _: [])(state)] = -1  # these stand in for nobody
@@ -53,12 +56,32 @@ class Rounds(Generic[State]):
             "bring nodes back and start it again, or lower min-replies"
         )
 
+    def _gather(self, number: int) -> None:
+        """See who is there, and wait for as many as a model needs: an attempt that cannot succeed is none."""
+        options, attendance, began = self.engine.options, self.attendance, time.monotonic()
+        attendance.update()
+        if attendance.there < options.min_replies:
+            self.engine.roster.rests.clear()  # everybody is needed
+        if attendance.there < options.min_replies:
+            log.warning("round %d waits: %d clients are there, %d are needed", number, attendance.there, options.min_replies)
+        while attendance.there < options.min_replies:
+            if time.monotonic() - began > options.wait:
+                raise InputError(
+                    f"round {number}: {attendance.there} clients came back within {options.wait:g} s, {options.min_replies} are "
+                    f"needed; the run stands at round {number - 1}: bring nodes back and start it again, or lower min-replies"
+                )
+            time.sleep(options.poll)
+            attendance.update()
+
     def welcome(self, state: State, number: int) -> State:
         """Newcomers join the cluster whose model has the lowest loss on their training data; who does not answer waits.
 
-        Where nobody may know these losses they join the largest.
+        Where nobody may know these losses they join the largest. Those for whom the algorithm has no room wait too.
         """
         names = [n for n in self.attendance.admit() if self.engine.roster.is_up(self.attendance.newcomers[n])]
+        if (most := room(self.algorithm, state)) is not None and len(names) > most:
+            self._wait(names[most:], type(state).__name__)
+            names = names[:most]
         if not names:
             return state
         clustering = self.algorithm.clustering(state)
@@ -72,6 +95,13 @@ class Rounds(Generic[State]):
             self._number([name])
         grown: State = grow(state, np.array([rows[name] for name in joined], np.int64)) if joined else state
         return grown
+
+    def _wait(self, names: list[str], kind: str) -> None:
+        if not self._told:
+            up_to = getattr(self.algorithm, "pairs_up_to", None)
+            why = f"unless a function is registered for it with {GROW}" if up_to is None else f"beyond pairs_up_to = {up_to}"
+            log.warning("clients cannot join a %s, %s; they wait and do not train: %s", kind, why, ", ".join(names)[:300])
+        self._told = True
 
     def _number(self, names: list[str]) -> None:
         self.engine.roster.enrol(names)

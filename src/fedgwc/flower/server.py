@@ -17,7 +17,7 @@ from fedgwc.engines.simulate import Simulator
 from fedgwc.errors import InputError
 from fedgwc.experiment import Experiment, differing, load
 from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.beforehand import at_server, look_of, suits_data, suits_nodes
+from fedgwc.flower.beforehand import at_server, look_of, numbered, suits_data, suits_nodes
 from fedgwc.flower.client import Recipe
 from fedgwc.flower.introductions import Look, introduction
 from fedgwc.flower.journal import Journal, told
@@ -71,7 +71,7 @@ def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None
     suits_data(job, like)  # before anybody is waited for
     if known:
         folder.lock()
-    attendance = Attendance(Post(grid, options.poll), roster, introduction, like)
+    attendance = Attendance(Post(grid, options.poll), roster, introduction, like, numbered(job), options.max_clients)
     log.info("waiting for %d clients", options.min_clients)
     try:
         journal = Journal(folder, job.algorithm)

@@ -27,13 +27,17 @@ from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.introductions import Identity
 from fedgwc.flower.keeping import PRIVATE
+from fedgwc.flower.post import reason_of
 from fedgwc.flower.wire import Kind, Question, Scored, Task, Trained, losses_of
 
+NO_QUERY = "No query function registered"  # what Flower replies for an app that answers no queries
 BUFFERS = ("running_mean", "running_var")  # averaged, but no parameters: momentum must not touch them
 
 
 def introduction(reply: Message, node: int) -> Identity:
-    """The name a client gives itself, or its node's number."""
+    """The name a client gives itself or, if its app gives none, its node's number."""
+    if reply.has_error() and NO_QUERY not in (reply.error.reason or ""):
+        raise Invalid(reason_of(reply.error))
     for record in reply.content.config_records.values() if reply.has_content() else ():
         if "client-id" in record:
             return Identity(checks.names([record["client-id"]]))

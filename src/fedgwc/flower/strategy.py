@@ -85,7 +85,7 @@ class FedGWCStrategy(Strategy):
         configs: dict[Kind, Any] = {"train": dict(train_config or {}), "evaluate": dict(evaluate_config or {})}
         wire = StateWire.of(initial_arrays, configs, options.private_losses, options.max_steps)
         roster = Roster(options.strikes)
-        attendance = Attendance(Post(grid, options.poll), roster, introduction, Look())
+        attendance = Attendance(Post(grid, options.poll), roster, introduction, Look(), most=options.max_clients)
         journal = self._journal(wire, options)
         saved = journal.restore(roster) if journal else None
         attendance.gather(options, resumed=saved is not None)
@@ -98,6 +98,8 @@ class FedGWCStrategy(Strategy):
             done, state, engine.costs, began = saved[0], saved[1].state, saved[1].costs, began - saved[1].seconds
         result = Result()
         try:
+            if saved is None:  # as Flower's strategies do; a mistake in evaluate_fn then costs no round
+                self._at_server(0, state, wire, result, evaluate_fn)
             for number in range(done + 1, num_rounds + 1):
                 names, state = self.algorithm.clustering(state).names, rounds.step(state, number)
                 seconds = time.monotonic() - began
@@ -132,15 +134,20 @@ class FedGWCStrategy(Strategy):
     ) -> None:
         reported = rounds.engine.reported
         losses = np.concatenate([np.nanmean(r.losses, 1) for r in reported if r.losses.size] or [[]])
-        known = {"train_loss": float(losses.mean())} if len(losses) else {}  # private
+        known = (
+            {"train_loss": float(np.median(losses))} if len(losses) else {}
+        )  # of the usual client; private losses are not known
         clients = sum(len(r.clients) for r in reported)
         result.train_metrics_clientapp[number] = MetricRecord({**known, "num-clients": clients})
+        self._at_server(number, state, wire, result, evaluate_fn)
+
+    def _at_server(self, number: int, state: Any, wire: StateWire, result: Result, evaluate_fn: Evaluate | None) -> None:
         if evaluate_fn is None:
             return
         found = MetricRecord()
         for i, theta in enumerate(self.algorithm.clustering(state).models):
             for key, value in (evaluate_fn(number, wire.arrays(theta)) or {}).items():
-                found[f"cluster-{i}.{key}"] = value
+                found[f"cluster-{i}.{key}"] = _metric(key, value)
         result.evaluate_metrics_serverapp[number] = found
 
     def _finish(
@@ -190,3 +197,13 @@ class FedGWCStrategy(Strategy):
 
     def aggregate_evaluate(self, *_: Any, **__: Any) -> MetricRecord | None:
         raise NotImplementedError("FedGWC keeps one model per cluster: call start()")
+
+
+def _metric(key: str, value: Any) -> Any:
+    """As Flower's records take it: numbers of numpy and torch become Python's."""
+    if isinstance(value, int | float | list) and not isinstance(value, bool):
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"evaluate_fn must return numbers, or lists of them; {key} is {value!r:.60}") from None
