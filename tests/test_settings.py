@@ -68,6 +68,13 @@ WRONG = [
     ({"local": {"lr": 1e308}}, r"local.lr must be within ±3e\+38, what fits into 32 bits, got 1e\+308"),
     ({"local": {"weight_decay": 1e308}}, "local.weight_decay must be within"),
     ({"local": {"batch": 10**30}}, "local.batch must be"),
+    ({"local": {"steps": 10**11}}, r"local steps must be in 1\.\.100000, got 100000000000"),
+    ({"local": {"epochs": 10**11}}, r"local epochs must be in 1\.\.100000"),
+    ({"algorithm": {"name": "ifca", "k": 10**6}}, "ifca k must be at most 1000, got 1000000"),
+    ({"algorithm": {"name": "fesem", "k": 10**6}}, "fesem k must be at most 1000"),
+    ({"algorithm": {"name": "fedgwc", "loss_samples": 10**11}}, r"loss_samples must be in 0\.\.100000"),
+    ({"engine": {"threads": 10**5}}, "engine.threads and workers must be at most 1024, got 100000 and 0"),
+    ({"engine": {"workers": 10**5}}, "engine.threads and workers must be at most 1024"),
     ({"engine": {"device": "tpu"}}, "engine.device must be auto, cpu or cuda"),
     ({"evaluate": {"every": 0}}, "evaluate.every must be at least 1"),
 ]
@@ -114,6 +121,9 @@ WRONG_DATA = [
     ({"data": {"name": "digits", "groups": 5}}, "data.groups must be a list"),
     ({"data": {"name": "digits", "groups": [{"clients": 5, "noize": 1}]}}, r"data.groups\[0\] has no setting 'noize'.*noise"),
     ({"data": {"name": "digits", "groups": [{}]}}, r"data.groups\[0\] needs clients"),
+    ({"data": {"name": "digits", "groups": [{"clients": 5, "noise": math.inf}]}}, r"noise must be in 0\.\.1,000,000.*got inf"),
+    ({"data": {"name": "digits", "groups": [{"clients": 5, "rotate": math.inf}]}}, "rotate finite, got 0.0, 0.0 and inf"),
+    ({"data": {"name": "digits", "groups": [{"clients": 5, "blur": 1e9}]}}, "blur must be at most 8, the longer side"),
     ({"data": {"name": "digits", "groups": [{"clients": 5000}]}}, "5000 clients of 12 samples need 60000"),
 ]
 
