@@ -107,6 +107,22 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(args: list[str], message: str
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "occupied"]
 
 
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory\nat line 1")])
+def test_memory_that_runs_out_is_one_sentence(error: Exception, capsys, monkeypatch) -> None:
+    from fedgwc.cli import main
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("fedgwc.commands.run.run_command", fail)
+    with pytest.raises(SystemExit, match="2"):
+        main(["run"])
+    assert re.fullmatch(r"fedgwc: memory ran out \(.*\); ask for less at once, .*\n", capsys.readouterr().err)
+    error = RuntimeError("something else")
+    with pytest.raises(RuntimeError, match="something else"):
+        main(["run"])
+
+
 def test_ctrl_c_saves_and_says_how_to_resume(tmp_path) -> None:
     command = [sys.executable, "-m", "fedgwc", "run", "digits", "--set", "rounds=100000", "--out", "r"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

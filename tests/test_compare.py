@@ -48,6 +48,16 @@ def test_a_swept_path_names_a_folder_beside_the_others(tmp_path) -> None:
     assert names == [f"fedavg-partition_file={str(tmp_path).replace('/', '_')}_a.npz-seed0", "fedavg-partition_file=b.npz-seed0"]
 
 
+def test_a_folders_name_is_no_longer_than_systems_allow() -> None:
+    layers = [",".join(["8"] * n) for n in (60, 90, 91)]
+    sweeps = ["model.hidden=" + ",".join(f"[{widths}]" for widths in layers)]
+    names = [run.name for run in _plan("digits", ["fedavg"], 2, QUICK[:1], "full", sweeps, "rounds")]
+    assert names[0] == f"fedavg-hidden={[8] * 60}-seed0"  # as it is, if it can be
+    assert len({*names}) == 6
+    assert [len(name) for name in names[1:3]] == [252, 252]
+    assert all(name.startswith("fedavg-hidden=[8, 8, ") for name in names)
+
+
 def test_seeds_count_from_the_one_that_is_set(tmp_path) -> None:
     compare_command("digits", ["fedavg"], 2, [*QUICK, "rounds=1", "seed=4"], tmp_path, jobs=1)
     assert {p.name for p in tmp_path.glob("fedavg-*")} == {"fedavg-seed4", "fedavg-seed5"}
@@ -105,6 +115,8 @@ def test_runs_in_parallel_equal_runs_in_a_row(tmp_path) -> None:
         ({"sets": ["algorithm.name=ifca"]}, "--algorithms ifca"),
         ({"sweeps": ["seed=1,2"]}, "several seeds are --seeds N"),
         ({"n_seeds": 0}, "--seeds must be at least 1"),
+        ({"n_seeds": 10**11}, "at most 10,000 runs; take fewer seeds .got 100000000000., values or algorithms"),
+        ({"sweeps": [f"{key}={','.join(map(str, range(1, 200)))}" for key in ("ifca.k", "rounds")]}, "at most 10,000 runs"),
         ({"algorithms": ["fedavg", " ifca"]}, "unknown algorithm ' ifca'.*did you mean ifca"),
         ({"algorithms": ["fedavg", "nope"]}, "unknown algorithm 'nope'"),
     ],

@@ -10,9 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from fedgwc import perception
 from fedgwc.errors import InputError
-from fedgwc.interactions import affinity, fedgw_cluster, update_interactions
+from fedgwc.interactions import affinity, fedgw_cluster, update_interactions, update_weights, weight_interval
 from fedgwc.metrics import adjusted_rand_index
-from fedgwc.readings import gaussian_rewards
+from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
 from fedgwc.spectral import embedding
 
 LOSSES = arrays(
@@ -87,11 +87,32 @@ def test_a_step_of_two_clients_carries_no_information() -> None:
         (np.empty((3, 0)), "at least one step"),
         ([[1.0], [2.0], [np.inf]], "must be finite"),
         ([[1.0], [2.0], [np.nan]], "at least one loss"),
+        ([[1.0], [2.0, 3.0], [4.0]], "losses must be numbers, in rows of one length"),
+        ([["1"], ["x"], ["2"]], "losses must be numbers, got <U1"),
+        ([[1.0], [2.0], [10**400]], "losses must be numbers.* too large"),
     ],
 )
 def test_impossible_losses(losses: object, message: str) -> None:
+    for read in (gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances, first_losses):
+        with pytest.raises(InputError, match=message):
+            read(losses)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"samples": -1}, "samples must be a whole number >= 0, got -1"),
+        ({"samples": 0.5}, "samples must be a whole number >= 0, got 0.5"),
+        ({"samples": "x"}, "samples must be numbers, got <U1"),
+        ({"sizes": [5e-324] * 3}, "sizes must be 3 positive sample counts"),
+        ({"sizes": [1e308] * 3}, "sizes must be 3 positive sample counts"),
+        ({"sizes": [[1], [1, 2], [3]]}, "sizes must be numbers, in rows of one length"),
+    ],
+    ids=str,
+)
+def test_impossible_ways_to_reward(change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        gaussian_rewards(losses)  # type: ignore[arg-type]
+        gaussian_rewards([[1.0], [2.0], [3.0]], **change)  # type: ignore[arg-type]
 
 
 @given(LOSSES)
@@ -165,11 +186,58 @@ def test_interactions_stay_in_zero_one(rounds: list[tuple[set[int], float, float
         ((np.zeros((2, 2)), [0, 1], [1.0], 0.1), "one length"),
         ((np.zeros((2, 2)), [0], [1.0], 0.0), "alpha must be"),
         ((np.zeros((2, 2)), [0], [1.0], [0.1, 0.2]), "alpha must be"),
+        ((np.zeros((2, 2)), [0], [1.0], "x"), "alpha must be numbers"),
+        ((np.zeros((2, 2)), ["a"], [1.0], 0.1), "cohort must be numbers, got <U1"),
+        ((np.zeros((2, 2)), [0], ["x"], 0.1), "rewards must be numbers"),
+        (([[0.0], [0.0, 0.0]], [0], [1.0], 0.1), "P must be numbers, in rows of one length"),
+        ((np.diag([0.0, np.nan]), [0], [1.0], 0.1), r"P must hold means of values in \[0, 1\], got NaN"),
+        ((np.diag([0.0, 7.0]), [0], [1.0], 0.1), r"P must hold means of values in \[0, 1\], got 0.0..7.0"),
+        ((np.zeros((2, 2)), [0], [1.0], 0.1, np.zeros((2, 2), int)), "out must be a floating-point array"),
+        ((np.zeros((2, 2)), [0], [1.0], 0.1, np.zeros((3, 3))), r"out must be .* of the shape \(2, 2\)"),
     ],
 )
 def test_impossible_updates(args: tuple[object, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         update_interactions(*args)  # type: ignore[arg-type]
+
+
+def test_in_place_only_what_is_moved_is_looked_at() -> None:
+    P = np.diag([0.0, 0.0, np.nan])
+    assert update_interactions(P, [0, 1], [1.0, 1.0], 0.5, out=P)[0, 0] == 0.5
+    with pytest.raises(InputError, match="got NaN"):
+        update_interactions(P, [0, 2], [1.0, 1.0], 0.5, out=P)
+
+
+def test_weights_are_means_of_rewards() -> None:
+    for gamma in ([0.5, np.nan], [7.0, 0.0]):
+        with pytest.raises(InputError, match="gamma must hold means"):
+            update_weights(gamma, [0], [1.0], 0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"alpha": 0}, r"alpha must be in \(0, 1\], got 0"),
+        ({"alpha": 5}, "alpha must be"),
+        ({"alpha": "x"}, "alpha must be numbers"),
+        ({"visits": [-5, 3]}, r"visits must be counts, finite and >= 0, got -5.0\.\.3.0"),
+        ({"visits": [np.nan, 3]}, "visits must be counts"),
+        ({"visits": [3, 3, 3]}, "of one length"),
+        ({"gamma": [0.5, np.nan]}, "gamma must hold means"),
+        ({"gamma2": [0.5, 9.0]}, "gamma2 must hold means"),
+        ({"z": np.nan}, "z must be positive and finite"),
+    ],
+    ids=str,
+)
+def test_impossible_intervals(change: dict[str, object], message: str) -> None:
+    good = {"gamma": [0.5, 0.5], "gamma2": [0.3, 0.3], "visits": [3, 3]}
+    with pytest.raises(InputError, match=message):
+        weight_interval(**{**good, **change})  # type: ignore[arg-type]
+
+
+def test_a_single_reward_has_no_interval() -> None:
+    low, high = weight_interval([0.5], [0.25], [9], alpha=1)
+    assert (low.tolist(), high.tolist()) == ([0.0], [1.0])
 
 
 # Affinity
@@ -224,6 +292,30 @@ def test_affinity_is_symmetric_in_zero_one_with_diagonal_one(P: np.ndarray, beta
 def test_impossible_beta(bad: float) -> None:
     with pytest.raises(InputError, match="beta must be positive"):
         affinity(np.zeros((3, 3)), bad)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": "row"}, "features must be one of 'rows', 'columns'; got 'row' .did you mean rows"),
+        ({"score": "afinity"}, "score must be one of 'affinity', 'embedding'; got"),
+        ({"assign": "kmean"}, "assign must be one of 'kmeans', 'cluster_qr'; got"),
+        ({"beta": "x"}, "beta must be numbers, got <U1"),
+        ({"beta": 10**400}, "beta must be numbers.* too large"),
+        ({"seed": -1}, r"seed must be a whole number in 0\.\.4294967295, got -1"),
+        ({"n_max": 2.5}, "n_max must be a whole number >= 2, got 2.5"),
+        ({"min_size": 0}, "min_size must be a whole number >= 1, got 0"),
+        ({"below": np.nan}, "below must be a number, got nan"),
+        ({"P": [[0.0], [0.0, 1.0]]}, "P must be numbers, in rows of one length"),
+    ],
+    ids=str,
+)
+def test_impossible_clusterings(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fedgw_cluster(**{"P": random_matrix(4), "beta": 1.0, **change})  # type: ignore[arg-type]
+    if "features" in change:
+        with pytest.raises(InputError, match=message):
+            affinity(random_matrix(4), 1.0, **change)  # type: ignore[arg-type]
 
 
 def test_affinity_of_nonsense() -> None:

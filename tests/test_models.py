@@ -53,6 +53,11 @@ def test_only_images_are_taken(build: Callable[..., nn.Module]) -> None:
         build((64,), 10)
 
 
+def test_layers_are_bounded() -> None:
+    with pytest.raises(InputError, match="at most 100 hidden layers, got 3,000"):
+        mlp((64,), 10, hidden=(8,) * 3000)
+
+
 def test_dropout_is_a_share() -> None:
     with pytest.raises(InputError, match="dropout"):
         mobilenet_v2((3, 32, 32), 2, dropout=1.0)

@@ -63,3 +63,11 @@ def test_only_what_is_given_away_is_written_to():
 def test_nonsense_is_refused():
     with pytest.raises(InputError, match="NaN"):
         perception_distances([[0.0, np.nan], [0.0, 0.0]], np.ones((2, 2)))
+    for visits, message in (
+        ([[1, np.nan], [1, 1]], "visits must be counts, finite and >= 0, got NaN"),
+        ([[1, -1], [1, 1]], r"visits must be counts, finite and >= 0, got -1\.\.1"),
+        (np.ones((3, 3)), r"visits must be of the shape \(2, 2\), .* got \(3, 3\)"),
+        ([[1, 1], [1]], "visits must be numbers, in rows of one length"),
+    ):
+        with pytest.raises(InputError, match=message):
+            perception_distances(np.zeros((2, 2)), visits)

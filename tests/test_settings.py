@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from typing import Any, get_type_hints
+import re
+from typing import Any, Literal, get_type_hints
 
 import pytest
 
@@ -43,6 +44,9 @@ WRONG = [
     ({"rounds": True}, "rounds must be a whole number"),
     ({"seed": -1}, "seed must be in 0"),
     ({"recipe": "../../x"}, "the recipe '../../x' cannot be the name of a folder"),
+    ({"rounds": 2**63}, r"rounds must be in -2\^63\.\.2\^63-1, got a number of 64 bits"),
+    ({"recipe": [1]}, r"recipe must be text, got \[1\]"),
+    ({"about": {"a": 1}}, "about must be text"),
     ({"recipe": ".."}, r"the recipe '\.\.' cannot be the name of a folder"),
     ({"sede": 1}, "no setting 'sede'.*did you mean seed"),
     ({"algorithm": {"name": "fedgcw"}}, "unknown algorithm 'fedgcw' .did you mean fedgwc.*; choose from "),
@@ -59,6 +63,17 @@ WRONG = [
     ({"algorithm": "fedavg"}, "algorithm must be a table.*did you mean algorithm.name=fedavg"),
     ({"local": {"steps": 1, "epochs": 2}}, "steps or epochs, not both"),
     ({"local": {"lr": 0}}, "lr must be positive"),
+    ({"local": {"lr": 10**400}}, "local.lr must be .* got a number of 1329 bits"),
+    ({"local": {"lr": 1e308}}, r"local.lr must be within ±3e\+38, what fits into 32 bits, got 1e\+308"),
+    ({"local": {"weight_decay": 1e308}}, "local.weight_decay must be within"),
+    ({"local": {"batch": 10**30}}, "local.batch must be"),
+    ({"local": {"steps": 10**11}}, r"local steps must be in 1\.\.100000, got 100000000000"),
+    ({"local": {"epochs": 10**11}}, r"local epochs must be in 1\.\.100000"),
+    ({"algorithm": {"name": "ifca", "k": 10**6}}, "ifca k must be at most 1000, got 1000000"),
+    ({"algorithm": {"name": "fesem", "k": 10**6}}, "fesem k must be at most 1000"),
+    ({"algorithm": {"name": "fedgwc", "loss_samples": 10**11}}, r"loss_samples must be in 0\.\.100000"),
+    ({"engine": {"threads": 10**5}}, "engine.threads and workers must be at most 1024, got 100000 and 0"),
+    ({"engine": {"workers": 10**5}}, "engine.threads and workers must be at most 1024"),
     ({"engine": {"device": "tpu"}}, "engine.device must be auto, cpu or cuda"),
     ({"evaluate": {"every": 0}}, "evaluate.every must be at least 1"),
 ]
@@ -100,10 +115,14 @@ def test_settings_are_finite(kind: Any, name: str, value: float) -> None:
 WRONG_DATA = [
     ({"data": {"name": "digit"}}, "unknown data set 'digit' .did you mean digits.*; choose from"),
     ({"data": {}}, "unknown data set None"),
+    ({"data": {"name": "digits", "seed": -1}}, r"data.seed must be in 0\.\.2\^32-1, got -1"),
     ({"data": {"name": "digits", "sizes": 3}}, "data has no setting 'sizes'"),
     ({"data": {"name": "digits", "groups": 5}}, "data.groups must be a list"),
     ({"data": {"name": "digits", "groups": [{"clients": 5, "noize": 1}]}}, r"data.groups\[0\] has no setting 'noize'.*noise"),
     ({"data": {"name": "digits", "groups": [{}]}}, r"data.groups\[0\] needs clients"),
+    ({"data": {"name": "digits", "groups": [{"clients": 5, "noise": math.inf}]}}, r"noise must be in 0\.\.1,000,000.*got inf"),
+    ({"data": {"name": "digits", "groups": [{"clients": 5, "rotate": math.inf}]}}, "rotate finite, got 0.0, 0.0 and inf"),
+    ({"data": {"name": "digits", "groups": [{"clients": 5, "blur": 1e9}]}}, "blur must be at most 8, the longer side"),
     ({"data": {"name": "digits", "groups": [{"clients": 5000}]}}, "5000 clients of 12 samples need 60000"),
 ]
 
@@ -155,6 +174,38 @@ def test_malformed_assignments(text: str) -> None:
         parse_assignment(text)
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "[" * 5000], ids=["digits", "hexadecimal", "brackets"])
+def test_values_that_python_cannot_read_or_print_are_refused(value: str) -> None:
+    for parse in (parse_assignment, parse_axis):
+        with pytest.raises(
+            InputError, match=f"more digits or brackets than can be read; it begins .*{re.escape(value[:2])}"
+        ) as caught:
+            parse(f"rounds={value}")
+        assert len(str(caught.value)) < 100
+
+
+@pytest.mark.parametrize("hint", [int, float, str, tuple[int, ...], Literal["a"], LocalTraining])
+def test_a_number_too_long_to_be_printed_is_refused_as_anything(hint: Any) -> None:
+    with pytest.raises(InputError, match=r"x must be .* got a number of 20001 bits"):
+        convert(1 << 20000, hint, "x")
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        (["data.name=[]"], r"unknown data set \[\]"),
+        (["model.name={}"], "unknown model {}"),
+        (["data.groups.².clients=5"], r"groups has entries 0\.\.1, got '²'"),
+        (["model.hidden=[3]", "model.hidden.0.x=5"], r"hidden\.0 is a value, not a table, so x of it cannot be set"),
+        (["model=5", "model.name=cnn"], "model is a value, not a table"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_odd_assignments_are_refused_with_a_reason(sets: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load("digits", sets).defaults()
+
+
 def test_set_path_copies() -> None:
     old = {"a": {"b": [{"c": 1}]}}
     assert set_path(old, ("a", "b", "0", "c"), 2) == {"a": {"b": [{"c": 2}]}}
@@ -164,7 +215,7 @@ def test_set_path_copies() -> None:
 def test_unreadable_recipes(tmp_path) -> None:
     with pytest.raises(InputError, match=r"neither a file nor one of .*digits"):
         read_recipe("nonsense")
-    for content in (b"rounds = ", b"\xff\xfe", b"[a]\n[a]"):
+    for content in (b"rounds = ", b"\xff\xfe", b"[a]\n[a]", b"rounds = " + b"9" * 5000):
         (tmp_path / "r.toml").write_bytes(content)
         with pytest.raises(InputError, match="not a TOML recipe"):
             read_recipe(tmp_path / "r.toml")

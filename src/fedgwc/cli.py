@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -81,7 +82,7 @@ def reproduce(
     ] = None,
     scale: Scale = "full",
     seeds: Annotated[
-        int | None, typer.Option("--seeds", help="Seeds 0, 1, ...; default: 3 at full scale, else 1.", min=1)
+        int | None, typer.Option("--seeds", help="Seeds 0, 1, ...; default: 3 at full scale, else 1.", min=1, max=1000)
     ] = None,
     sets: Sets = None,
     presets: Annotated[
@@ -335,6 +336,15 @@ class _Plain(logging.Formatter):
         return f"{record.levelname.lower()}: {record.getMessage()}"
 
 
+def _lacks_memory(error: MemoryError | RuntimeError) -> bool:
+    """What PyTorch raises then has no type of its own."""
+    return isinstance(error, MemoryError) or re.search("allocate memory|out of memory|not enough memory", str(error)) is not None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
 def main(argv: list[str] | None = None) -> Any:
     """Run the command. A user's mistake ends in one sentence on stderr and exit code 2, Ctrl-C in one line and 130."""
     handler = logging.StreamHandler()
@@ -352,6 +362,10 @@ def main(argv: list[str] | None = None) -> Any:
             return command(args=argv, prog_name="fedgwc")
     except InputError as error:
         print(f"fedgwc: {error}", file=sys.stderr)
+    except (MemoryError, RuntimeError) as error:
+        if not _lacks_memory(error):
+            raise
+        print(f"fedgwc: memory ran out ({_first_line(error)}); ask for less at once, or use another machine", file=sys.stderr)
     except OSError as error:
         print(f"fedgwc: {in_words(error)}", file=sys.stderr)
     finally:

@@ -20,6 +20,7 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Split = Literal["train", "test"]
 
+MOST_MODELS = 1000  # that an algorithm begins with: all of them are held at once
 SMALLEST_COHORT = 3  # the paper's privacy floor: an average over fewer clients reveals too much of each
 
 
@@ -219,3 +220,10 @@ Rate = Annotated[float, "share of the clients that train in a round (at least 3 
 def check_rate(rate: float) -> None:
     if not 0 < rate <= 1:
         raise InputError(f"rate must be in (0, 1], got {rate}; it is the share of a cluster's clients that train in a round")
+
+
+def check_models(k: int, name: str, what: str) -> None:
+    if k < 1:
+        raise InputError(f"{name} must be at least 1, got {k}; it is the number of {what}, and 1 is FedAvg")
+    if k > MOST_MODELS:
+        raise InputError(f"{name} must be at most {MOST_MODELS}, got {k}; it is the number of {what}, each as large as the model")

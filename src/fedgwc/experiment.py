@@ -105,7 +105,7 @@ class Experiment:
         """The data, dealt out. `data.seed` fixes it across runs; by default it follows the run's seed."""
         settings = dict(self.tables["data"])
         build = known(DATASETS, settings.pop("name", None), "data set")
-        seed = convert(settings.pop("seed", self.seed), int, "data.seed")
+        seed = _seed(settings.pop("seed", self.seed), "data.seed")
         return call(build, settings, "data", seed=seed)
 
     def module(self, federation: Shaped, start: int = 0) -> nn.Module:
@@ -173,22 +173,26 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
     t = {name: dict(_table(tables, name)) for name in TABLES}
     name = t["algorithm"].setdefault("name", "fedgwc" if "fedgwc" in ALGORITHMS else "fedavg")
     rounds = convert(tables.get("rounds", 100), int, "rounds")
-    seed = convert(tables.get("seed", 0), int, "seed")
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, got {rounds}")
-    if not 0 <= seed < 2**32:
-        raise InputError(f"seed must be in 0..2^32-1, got {seed}")
     return Experiment(
         rounds,
-        seed,
+        _seed(tables.get("seed", 0), "seed"),
         _algorithm(name, t["algorithm"], tables),
         override(LocalTraining(), {**LOCAL.get(name, {}), **t["local"]}, "local"),
         override(EngineSettings(), t["engine"], "engine"),
         override(Evaluate(), t["evaluate"], "evaluate"),
         t,
-        folder_name(str(tables.get("recipe", recipe)), "the recipe"),
-        str(tables.get("about", "")),
+        folder_name(convert(tables.get("recipe", recipe), str, "recipe"), "the recipe"),
+        convert(tables.get("about", ""), str, "about"),
     )
+
+
+def _seed(value: Any, where: str) -> int:
+    seed: int = convert(value, int, where)
+    if not 0 <= seed < 2**32:
+        raise InputError(f"{where} must be in 0..2^32-1, got {seed}")
+    return seed
 
 
 def _algorithm(name: Any, settings: Mapping[str, Any], tables: Mapping[str, Any]) -> Algorithm[Any]:
@@ -241,7 +245,7 @@ def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[Ass
         raise InputError(f"no recipe {name!r}{hint}: it is neither a file nor one of {', '.join(sorted(known))}")
     try:
         tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of its syntax, its text, and numbers with too many digits
         raise InputError(f"{path} is not a TOML recipe: {error}") from None
     tables.setdefault("recipe", path.stem)
     return assigned(tables, sets)
@@ -265,8 +269,8 @@ def assigned(tables: dict[str, Any], sets: Iterable[Assignment]) -> dict[str, An
 
 def _renamed(tables: dict[str, Any], kind: str, known: Mapping[str, Any], names: list[Any]) -> dict[str, Any]:
     """Another data set or model has other settings: those of the recipe's that it does not know were not meant for it."""
-    own = tables.get(kind, {})
-    if not names or names[-1] not in known or names[-1] == own.get("name"):
+    own = _table(tables, kind)
+    if not names or not isinstance(names[-1], str) or names[-1] not in known or names[-1] == own.get("name"):
         return tables
     its = {"seed", *inspect.signature(known[names[-1]]).parameters}
     return {**tables, kind: {key: value for key, value in own.items() if key in its}}

@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedgwc.core import Floats, Ids
 from fedgwc.errors import InputError
+from fedgwc.given import counts, means, number, numbers, whole
 from fedgwc.perception import square, upv_distances
+from fedgwc.settings import convert
 from fedgwc.spectral import Assign, assign_labels, davies_bouldin, embedding
 
 Features = Literal["rows", "columns"]
@@ -27,9 +29,10 @@ def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alph
     >>> update_weights([0.0, 0.0], cohort=[1], rewards=[1.0], alpha=0.1).tolist()
     [0.0, 0.1]
     """
-    new = np.array(gamma, np.float64)
+    new = np.array(numbers(gamma, "gamma"), np.float64)
     if new.ndim != 1:
         raise InputError(f"gamma must be a vector, one weight per client, got shape {new.shape}")
+    means(new, "gamma")
     ids, omega = _checked(cohort, rewards, len(new))
     move(new, ids, omega, _alpha(alpha, (len(ids),)))
     return new
@@ -43,9 +46,19 @@ def weight_interval(
     gamma and gamma2 are running means of the rewards and of their squares, so gamma2 - gamma^2 estimates the variance of
     one reward without assuming that local steps are independent. A running mean over `visits` rewards has that variance
     divided by `visits` (step 1/n) or, with a constant step alpha, times alpha / (2 - alpha), the variance proposition. A
-    client seen fewer than twice has no interval: (0, 1).
+    client seen fewer than twice has no interval: (0, 1). Nor has any with alpha 1, which keeps the last reward alone.
     """
-    g, g2, n = (np.asarray(a, np.float64) for a in (gamma, gamma2, visits))
+    given = {"gamma": gamma, "gamma2": gamma2, "visits": visits}
+    g, g2, n = (np.asarray(numbers(a, name), np.float64) for name, a in given.items())
+    if len({a.shape for a in (g, g2, n)} - {()}) > 1:
+        raise InputError(f"gamma, gamma2 and visits must be of one length, got shapes {g.shape}, {g2.shape} and {n.shape}")
+    means(g, "gamma")
+    means(g2, "gamma2")
+    counts(n, "visits")
+    number(z, "z", "positive and finite", lambda x: 0 < x < np.inf)
+    if alpha is not None and number(alpha, "alpha", "in (0, 1]", lambda x: 0 < x <= 1) == 1:
+        shape = np.broadcast_shapes(g.shape, g2.shape, n.shape)
+        return np.zeros(shape), np.ones(shape)
     if alpha is None:
         variance = np.maximum(g2 - g**2, 0.0) / np.maximum(n - 1, 1)
     else:
@@ -68,11 +81,16 @@ def update_interactions(
     >>> update_interactions([[0.0, 0.0], [0.0, 0.0]], [0, 1], [1.0, 0.5], 0.5).tolist()
     [[0.5, 0.5], [0.25, 0.25]]
     """
-    matrix = out if out is not None and out is P else np.array(P, np.float64 if out is None else out.dtype)
+    given = numbers(P, "P")
+    if out is not None and (not isinstance(out, np.ndarray) or out.dtype.kind != "f" or out.shape != given.shape):
+        raise InputError(f"out must be a floating-point array of the shape {given.shape} of P, got {out!r:.60}")
+    matrix = out if out is not None and out is P else np.array(given, np.float64 if out is None else out.dtype)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"P must be square, one row and column per client, got shape {matrix.shape}")
     ids, omega = _checked(cohort, rewards, len(matrix))
-    move(matrix, np.ix_(ids, ids), omega[:, None], _alpha(alpha, (len(ids), len(ids))))
+    at = np.ix_(ids, ids)
+    means(matrix[at] if matrix is P else matrix, "P")
+    move(matrix, at, omega[:, None], _alpha(alpha, (len(ids), len(ids))))
     if out is not None and out is not matrix:
         out[...] = matrix
         return out
@@ -86,7 +104,7 @@ def move(means: NDArray[Any], at: Any, values: Floats, alpha: Floats) -> None:
 
 def _checked(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:
     """A cohort's client numbers and rewards, checked."""
-    ids, omega = np.asarray(cohort), np.asarray(rewards, np.float64)
+    ids, omega = numbers(cohort, "cohort"), np.asarray(numbers(rewards, "rewards"), np.float64)
     if ids.ndim != 1 or ids.shape != omega.shape:
         raise InputError(f"cohort and rewards must be vectors of one length, got shapes {ids.shape} and {omega.shape}")
     if ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= n_clients):
@@ -107,7 +125,7 @@ def check_once(cohort: NDArray[Any]) -> None:
 
 
 def _alpha(alpha: float | ArrayLike, shape: tuple[int, ...]) -> Floats:
-    a = np.asarray(alpha, np.float64)
+    a = np.asarray(numbers(alpha, "alpha"), np.float64)
     if a.shape not in ((), shape) or not ((a > 0) & (a <= 1)).all():
         raise InputError(f"alpha must be a number in (0, 1] or an array of shape {shape} of such, got {alpha!r}")
     return a
@@ -125,8 +143,8 @@ def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: 
     >>> affinity(P, beta=1.0).round(3).tolist()
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
     """
-    if not (np.isfinite(beta) and beta > 0):
-        raise InputError(f"beta must be positive and finite, got {beta}; it is the spread of the RBF kernel")
+    beta = number(beta, "beta", "positive and finite, being the spread of the RBF kernel", lambda x: 0 < x < np.inf)
+    convert(features, Features, "features")
     V = square(P)
     if scaled and np.ptp(V) > 0:
         beta = beta / float(np.ptp(V)) ** 2  # a shift of P changes no distance
@@ -159,8 +177,10 @@ def fedgw_cluster(
     spectral embedding ("embedding", the release); `assign` how the embedding becomes labels. Clients whose affinities are
     equal up to rounding are never split.
     """
-    if n_max < 2 or min_size < 1:
-        raise InputError(f"n_max must be at least 2 and min_size at least 1, got {n_max} and {min_size}")
+    n_max, min_size, seed = whole(n_max, "n_max", 2), whole(min_size, "min_size", 1), whole(seed, "seed", 0, 2**32 - 1)
+    number(below, "below", "a number", lambda x: x == x)
+    convert(score, Score, "score")
+    convert(assign, Assign, "assign")
     W = affinity(P, beta, features=features, scaled=scaled)
     none = np.zeros(len(W), np.int64)
     n_max = min(n_max, len(W) - 1)

@@ -20,6 +20,7 @@ from fedgwc import random
 from fedgwc.errors import InputError
 from fedgwc.loss import weighted_cross_entropy
 
+MOST_STEPS = 100_000  # of a round, or epochs: the samples of all of them are chosen before the first
 Step = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
@@ -42,10 +43,12 @@ class LocalTraining:
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:
             raise InputError(f"give local steps or epochs, not both; got steps={self.steps} and epochs={self.epochs}")
-        for name in ("steps", "epochs", "batch"):
+        for name in ("steps", "epochs"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"local {name} must be at least 1, got {value}")
+            if value is not None and not 1 <= value <= MOST_STEPS:
+                raise InputError(f"local {name} must be in 1..{MOST_STEPS}, got {value}")
+        if self.batch < 1:
+            raise InputError(f"local batch must be at least 1, got {self.batch}")
         if not 0 < self.lr < math.inf:
             raise InputError(f"local lr must be positive and finite, got {self.lr}")
         if not (0 <= self.weight_decay < math.inf and 0 <= self.prox < math.inf and 0 <= self.momentum < 1):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedgwc.errors import InputError
+from fedgwc.given import counts, numbers
 
 LARGE = 1024  # for more clients, matrices are float32 instead of float64, and are processed in blocks of this many rows
 
@@ -26,8 +27,11 @@ def perception_distances(V: ArrayLike, visits: ArrayLike) -> NDArray[Any]:
     >>> perception_distances([[0.2, 0.2, 0.2], [0.2, 0.2, 0.2], [0.8, 0.8, 0.8]], np.ones((3, 3))).round(2).tolist()
     [[0.0, 0.0, 0.36], [0.0, 0.0, 0.36], [0.36, 0.36, 0.0]]
     """
-    view = square(V).copy()
-    return add_distances(np.zeros_like(view), [view], np.asarray(visits))
+    view, times = square(V).copy(), numbers(visits, "visits")
+    if times.shape != view.shape:
+        raise InputError(f"visits must be of the shape {view.shape}, one count per pair of clients, got {times.shape}")
+    counts(times, "visits")
+    return add_distances(np.zeros_like(view), [view], times)
 
 
 def add_distances(distances: NDArray[Any], views: Sequence[NDArray[Any]], visits: NDArray[Any]) -> NDArray[Any]:
@@ -88,7 +92,7 @@ def blocks(K: int) -> list[slice]:
 
 def square(P: ArrayLike) -> NDArray[Any]:
     """A matrix over pairs, checked, in the type for its size."""
-    V = np.asarray(P)
+    V = numbers(P, "P")
     if V.ndim != 2 or V.shape[0] != V.shape[1] or not len(V):
         raise InputError(f"P must be square, one row and column per client, got shape {V.shape}")
     V = V.astype(np.float64 if len(V) <= LARGE else np.float32, copy=False)

@@ -13,6 +13,7 @@ from scipy.special import ndtr
 
 from fedgwc.core import Floats
 from fedgwc.errors import InputError
+from fedgwc.given import numbers, whole
 
 HUGE = 1e100  # larger losses are cut to this, so that their squares are finite
 TINY = np.finfo(np.float64).tiny
@@ -39,7 +40,7 @@ def gaussian_rewards(
     >>> gaussian_rewards([[1.0], [2.0], [3.0]]).round(4).tolist()
     [0.6065, 1.0, 0.6065]
     """
-    return _cohort(losses, sizes).rewards(normalise, samples, rng)
+    return _cohort(losses, sizes).rewards(normalise, whole(samples, "samples", 0), rng)
 
 
 def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floats:
@@ -240,9 +241,10 @@ def _step_rewards(losses: Floats, mean: Floats, variance: Floats) -> Floats:
 
 
 def _cohort(losses: ArrayLike, sizes: ArrayLike | None = None) -> Readings:
-    if np.ndim(losses) != 2:
-        raise InputError(f"losses must be [clients, steps], got shape {np.shape(losses)}")
-    return Readings(losses, sizes)
+    given = numbers(losses, "losses")
+    if given.ndim != 2:
+        raise InputError(f"losses must be [clients, steps], got shape {given.shape}")
+    return Readings(given, None if sizes is None else numbers(sizes, "sizes"))
 
 
 def _losses(given: NDArray[np.generic]) -> tuple[Floats, NDArray[np.bool_], bool]:
@@ -268,7 +270,7 @@ def _losses(given: NDArray[np.generic]) -> tuple[Floats, NDArray[np.bool_], bool
 def _weighted(x: Floats, made: NDArray[np.bool_], sizes: ArrayLike) -> tuple[Floats, Floats]:
     """Mean and variance per step [..., S], weighted by sample counts as in the authors' release."""
     w = np.asarray(sizes, np.float64)
-    if w.shape != x.shape[:-1] or not (np.isfinite(w).all() and (w > 0).all()):
+    if w.shape != x.shape[:-1] or not ((w >= TINY) & (w <= HUGE)).all():  # whose sums can be divided by
         raise InputError(f"sizes must be {x.shape[-2]} positive sample counts, got {sizes!r}")
     share = np.where(made, w[..., None], 0.0)
     share = share / np.maximum(share.sum(-2, keepdims=True), TINY)

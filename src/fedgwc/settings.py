@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import math
 import tomllib
 import types
 import typing
@@ -18,10 +19,14 @@ from fedgwc.errors import InputError
 
 T = TypeVar("T")
 Assignment = str | tuple[tuple[str, ...], Any]  # `a.b=c`, or the path and the value
+BITS = 63  # whole numbers are below 2 to this power, as in TOML: arrays cannot count further
+LARGEST = 3e38  # numbers are as large as this at most, or infinite: models are computed in 32 bits
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
     """`value` as the annotation `hint` wants it, or an InputError that names `where`."""
+    if isinstance(value, int) and not -(2**BITS) <= value < 2**BITS:  # first, since Python does not even print the longest
+        raise InputError(f"{where} must be in -2^{BITS}..2^{BITS}-1, got a number of {value.bit_length()} bits")
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return None if value is None else convert(value, next(a for a in args if a is not type(None)), where)
@@ -41,6 +46,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         raise InputError(f"{where} must be {_NAMES.get(hint, hint)}, got {value!r}")
     if hint is float and value != value:
         raise InputError(f"{where} must be a number, got nan")
+    if hint is float and LARGEST < abs(value) < math.inf:
+        raise InputError(f"{where} must be within ±{LARGEST:g}, what fits into 32 bits, got {value}")
     return value
 
 
@@ -165,9 +172,20 @@ def parse_assignment(text: Assignment) -> tuple[tuple[str, ...], Any]:
 
 def parse_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"v = {text}")["v"]
+        return _toml(text)
     except tomllib.TOMLDecodeError:
         return text
+
+
+def _toml(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+        repr(value)  # which a number of many hexadecimal digits refuses, and errors have to show it
+    except tomllib.TOMLDecodeError:
+        raise
+    except (ValueError, RecursionError):
+        raise InputError(f"a value has more digits or brackets than can be read; it begins {text[:20]!r}") from None
+    return value
 
 
 def parse_axis(sweep: str) -> tuple[str, list[Any]]:
@@ -176,7 +194,7 @@ def parse_axis(sweep: str) -> tuple[str, list[Any]]:
     if not equals or not values or not key:
         raise InputError(f"a sweep is written key=value,value,..., for example local.lr=0.05,0.1; got {sweep!r}")
     try:
-        found = tomllib.loads(f"v = [{values}]")["v"]
+        found = _toml(f"[{values}]")
     except tomllib.TOMLDecodeError:
         found = [parse_value(v) for v in values.split(",")]
     return key, list({repr(v): v for v in found}.values())
@@ -208,9 +226,11 @@ def drop_path(table: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _set_item(items: list[Any], path: tuple[str, ...], value: Any, where: str) -> list[Any]:
-    if not path[0].isdigit() or int(path[0]) >= len(items):
+    if path[0] not in map(str, range(len(items))):
         raise InputError(f"{where} has entries 0..{len(items) - 1}, got {path[0]!r}")
     i = int(path[0])
+    if path[1:] and not isinstance(items[i], dict):
+        raise InputError(f"{where}.{i} is a value, not a table, so {'.'.join(path[1:])} of it cannot be set")
     new = set_path(items[i], path[1:], value) if path[1:] else value
     return [*items[:i], new, *items[i + 1 :]]
 

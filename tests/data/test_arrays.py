@@ -145,7 +145,13 @@ TESTS = {"x_test": np.zeros((1, 2), np.float32), "y_test": np.array([0])}
         ({"x": np.zeros((4, 3), np.float32)}, {}, r"b\.npz has samples of shape \(3,\), and .*a\.npz samples of shape \(2,\)"),
         ({"group": np.array([1, 1, 2, 1])}, {}, r"b\.npz: group holds \[1, 2\]; a client belongs to one"),
         ({}, {"mean": (0.0, 0.0)}, r"data\.mean needs 1 value, for samples of shape \(2,\), got 2"),
-        ({}, {"std": (0.0,)}, r"data\.std must be finite and > 0, got \[0\.0\]"),
+        ({}, {"std": (0.0,)}, r"data\.std must be finite and at least 1e-30, got \[0\.0\]"),
+        ({}, {"std": (1e-320,)}, r"data\.std must be finite and at least 1e-30, got \[1e-320\]"),
+        (
+            {"y": np.array([0, 1, 10**9, 0])},
+            {"n_classes": 2 * 10**9},
+            "at most 1,000,000 classes, got 2,000,000,000; number them",
+        ),
         ({}, {"augment": True}, r"data\.augment crops and flips images \(channels, height, width\)"),
     ],
 )
@@ -168,6 +174,12 @@ def test_one_file_says_of_every_sample_whose_it_is(tmp_path: Path) -> None:
         save(tmp_path / "all.npz", 4, **more)
         with pytest.raises(InputError, match=message):
             arrays(seed=0, path=str(tmp_path / "all.npz"))
+
+
+def test_samples_hold_something(tmp_path: Path) -> None:
+    save(tmp_path / "a.npz", 6, x=np.zeros((6, 0)))
+    with pytest.raises(InputError, match=r"samples of shape \(0,\), which hold nothing"):
+        arrays(seed=0, path=str(tmp_path))
 
 
 def test_one_mean_and_deviation_are_for_all_channels(tmp_path: Path) -> None:

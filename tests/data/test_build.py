@@ -73,6 +73,7 @@ def test_shifts_by_hand() -> None:
     image = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]])[None]
     assert rotated(image, 90)[0, 0].tolist() == [[1.0, 0.0], [0.0, 0.0]]  # counter-clockwise
     assert relabelled(torch.tensor([0, 9]), 1, 10).tolist() == [1, 0]
+    assert relabelled(torch.tensor([0, 9]), 10**30 + 1, 10).tolist() == [1, 0]
     flat = torch.full((1, 3, 6, 6), 7, dtype=torch.uint8)
     assert torch.equal(blurred(flat, 2.0), flat)
     point = torch.zeros(1, 1, 9, 9)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedgwc.data import npz
 from fedgwc.data.npz import read_npz
 from fedgwc.errors import InputError
 
@@ -72,6 +73,16 @@ def test_a_member_cannot_promise_more_than_it_holds(tmp_path: Path) -> None:
         read_npz(tmp_path / "a.npz")
     with pytest.raises(InputError, match="unusual"):
         read_npz(packed(tmp_path / "b.npz", npy((1,), body=bytes(8)), zipfile.ZIP_BZIP2))
+
+
+def test_no_more_is_unpacked_than_memory_holds(tmp_path: Path, monkeypatch) -> None:
+    assert npz.free_memory() > 2**20
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=np.zeros(2**17), y=np.zeros(2))
+    monkeypatch.setattr(npz, "free_memory", lambda: 2**19)
+    assert read_npz(path, ["y"])["y"].tolist() == [0, 0]  # only what is read counts
+    with pytest.raises(InputError, match=r"unpacks to 0\.0 GiB, and 0\.0 GiB of memory are free"):
+        read_npz(path)
 
 
 def test_packed_bytes_are_not_used_twice(tmp_path: Path) -> None:

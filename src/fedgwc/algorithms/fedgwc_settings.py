@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 MOST_VISITS = np.iinfo(np.int16).max  # the largest count of visits that a window of many clients can hold
+MOST_DRAWS = 100_000  # of loss_samples, for every step of a cohort
 # Settings that only some of the rules for dividing (`when`) look at; all look at the others.
 USED_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sides", "echo", "agreement", "directions", "contrast", "gain", "doubt", "drift"), ("windows",)),
@@ -31,7 +32,7 @@ ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
     "n_max": ("at least 2", lambda x: x >= 2),
     "min_size": ("at least 1", lambda x: x >= 1),
     "visits": (f"in 1..{MOST_VISITS - 1}", lambda x: 1 <= x < MOST_VISITS),
-    "loss_samples": ("at least 0", lambda x: x >= 0),
+    "loss_samples": (f"in 0..{MOST_DRAWS}", lambda x: 0 <= x <= MOST_DRAWS),
 }
 
 

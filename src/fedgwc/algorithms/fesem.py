@@ -16,7 +16,7 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rate, Rng, check_rate, cohort_size, sample, several, stacked
+from fedgwc.core import Clustering, Engine, Ids, Rate, Rng, check_models, check_rate, cohort_size, sample, several, stacked
 from fedgwc.errors import InputError
 
 
@@ -42,8 +42,7 @@ class FeSEM:
 
     def __post_init__(self) -> None:
         check_rate(self.rate)
-        if self.k < 1:
-            raise InputError(f"fesem k must be at least 1, got {self.k}; it is the number of centres, and 1 is FedAvg")
+        check_models(self.k, "fesem k", "centres")
 
     @property
     def n_models(self) -> int | None:

@@ -9,8 +9,20 @@ import numpy as np
 from torch import Tensor
 
 from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rate, Rng, check_rate, cohort_size, losses_under, sample, several, stacked
-from fedgwc.errors import InputError
+from fedgwc.core import (
+    Clustering,
+    Engine,
+    Ids,
+    Rate,
+    Rng,
+    check_models,
+    check_rate,
+    cohort_size,
+    losses_under,
+    sample,
+    several,
+    stacked,
+)
 
 
 @dataclass(frozen=True)
@@ -29,8 +41,7 @@ class IFCA:
 
     def __post_init__(self) -> None:
         check_rate(self.rate)
-        if self.k < 1:
-            raise InputError(f"ifca k must be at least 1, got {self.k}; it is the number of models, and 1 is FedAvg")
+        check_models(self.k, "ifca k", "models")
 
     @property
     def n_models(self) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,10 @@ from fedgwc.scale import scaled_experiment
 from fedgwc.settings import Assignment, convert, parse_assignment, parse_axis
 
 ALL = "all"
+SHARED = ("algorithm", "local", "data", "model", "rounds")  # the tables whose sweeps concern every algorithm
 PICKED = "Of each algorithm: the setting with the highest mean accuracy on test data, which flatters where many were tried."
+MOST_RUNS = 10_000  # each is checked before the first begins, and has a folder
+LONGEST = 255  # bytes of a folder's name, as systems allow
 Setting = tuple[tuple[str, Any], ...]
 
 
@@ -41,9 +46,13 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of its folder, so a value that is a path becomes one word."""
+        """Of its folder, so a value that is a path becomes one word, and the rest of what is too long a digest."""
         setting = [f"{key.split('.')[-1]}={value}" for key, value in self.setting]
-        return re.sub(r"[/\\]", "_", "-".join([self.algorithm, *setting, f"seed{self.seed}"]))
+        name = re.sub(r"[/\\]", "_", "-".join([self.algorithm, *setting, f"seed{self.seed}"]))
+        raw = name.encode()
+        if len(raw) <= LONGEST:
+            return name
+        return f"{raw[: LONGEST - 20].decode(errors='ignore')}-{sha256(raw).hexdigest()[:16]}"
 
 
 def compare_command(
@@ -87,12 +96,14 @@ def _plan(
     recipe: str | None, algorithms: list[str], n_seeds: int, sets: list[str], scale: str, sweeps: list[str], equal: str
 ) -> list[Run]:
     axes = [parse_axis(s) for s in sweeps]
-    unused = [key for key, _ in axes if key.split(".")[0] not in ("algorithm", "local", "data", "model", "rounds", *algorithms)]
+    unused = [key for key, _ in axes if key.split(".")[0] not in (*SHARED, *algorithms)]
     if unused:
         raise InputError(
             f"no algorithm of this comparison has the swept setting {unused[0]}; compared are {', '.join(algorithms)}"
             + ("; several seeds are --seeds N" if unused[0] == "seed" else "")
         )
+    if n_seeds * sum(math.prod(len(values) for _, values in _axes_of(name, axes)) for name in algorithms) > MOST_RUNS:
+        raise InputError(f"a comparison has at most {MOST_RUNS:,} runs; take fewer seeds (got {n_seeds}), values or algorithms")
     first = _first_seed(sets)
     runs = []
     for name, seed in itertools.product(algorithms, range(first, first + n_seeds)):
@@ -118,10 +129,14 @@ def _first_seed(sets: list[str]) -> int:
     return int(convert(given.get(("seed",), 0), int, "seed"))
 
 
+def _axes_of(algorithm: str, axes: list[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
+    """The swept values that concern an algorithm: `ifca.k` is ifca's alone, `local.lr` everybody's."""
+    return [(key, values) for key, values in axes if key.split(".")[0] in (algorithm, *SHARED)]
+
+
 def _settings(algorithm: str, axes: list[tuple[str, list[Any]]]) -> Iterator[Setting]:
-    """The combinations of swept values that concern an algorithm: `ifca.k` is ifca's alone, `local.lr` everybody's."""
-    shared = ("algorithm", "local", "data", "model", "rounds")
-    mine = [(key, values) for key, values in axes if key.split(".")[0] in (algorithm, *shared)]
+    """The combinations of these values."""
+    mine = _axes_of(algorithm, axes)
     for values in itertools.product(*[v for _, v in mine]):
         yield tuple(zip([k for k, _ in mine], values, strict=True))
 

@@ -17,6 +17,7 @@ from fedgwc.data.federation import Federation, from_arrays
 from fedgwc.data.held_out import held_out
 from fedgwc.errors import InputError
 
+SMALLEST = 1e-30  # deviation: divided by less, samples of about 1 are beyond 32-bit numbers soon
 SURELY = 1000  # so many classes are believed, however few samples there are
 
 
@@ -114,8 +115,9 @@ def _per_channel(values: tuple[float, ...], key: str, shape: tuple[int, ...]) ->
     if len(values) not in (0, 1, channels):
         allowed = f"1 value or {channels}, one per channel" if channels > 1 else "1 value"
         raise InputError(f"data.{key} needs {allowed}, for samples of shape {shape}, got {len(values)}: {list(values)}")
-    if not np.isfinite(values).all() or (key == "std" and min(values, default=1.0) <= 0):
-        raise InputError(f"data.{key} must be finite{' and > 0' if key == 'std' else ''}, got {list(values)}")
+    if not np.isfinite(values).all() or (key == "std" and min(values, default=1.0) < SMALLEST):
+        least = f" and at least {SMALLEST:g}" if key == "std" else ""
+        raise InputError(f"data.{key} must be finite{least}, got {list(values)}")
     return values * (shape[0] if len(values) == 1 and len(shape) > 1 else 1)  # what the engine calls channels
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -15,6 +16,8 @@ from fedgwc.data import partitions, shifts
 from fedgwc.data.federation import Federation
 from fedgwc.data.rows import Rows
 from fedgwc.errors import InputError
+
+MOST_NOISE = 1_000_000  # deviations: of the sample nothing is left, and the sum is still a 32-bit number
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,11 @@ class Group:
     def __post_init__(self) -> None:
         if self.clients < 1:
             raise InputError(f"a group needs at least one client, got clients={self.clients}")
-        if self.noise < 0 or self.blur < 0:
-            raise InputError(f"noise and blur must be >= 0, got {self.noise} and {self.blur}; 0 turns them off")
+        if not (0 <= self.noise <= MOST_NOISE and 0 <= self.blur < math.inf and math.isfinite(self.rotate)):
+            raise InputError(
+                f"noise must be in 0..{MOST_NOISE:,}, blur >= 0 and finite and rotate finite, "
+                f"got {self.noise}, {self.blur} and {self.rotate}; 0 turns them off"
+            )
         for name, partition in (("alpha", "dirichlet"), ("shards", "shards")):
             if getattr(self, name) is not None and self.partition != partition:
                 raise InputError(

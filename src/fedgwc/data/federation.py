@@ -16,6 +16,8 @@ from fedgwc.data.held_out import split_clients
 from fedgwc.data.rows import Rows
 from fedgwc.errors import InputError
 
+MOST_CLASSES = 1_000_000  # they are counted for every client
+
 
 class Samples(Protocol):
     """What the engine asks of the samples: a Tensor does it, and so does a cache of images on disk."""
@@ -61,6 +63,10 @@ class Federation:
             raise InputError(f"{len(self.client_names)} names came for {len(self.train)} clients; give one for each, or none")
         if len(self.x) != len(self.y):
             raise InputError(f"x has {len(self.x)} rows and y has {len(self.y)}; each sample needs one label")
+        if 0 in self.x.shape[1:]:
+            raise InputError(f"x has samples of shape {self.shape}, which hold nothing; give each at least one number")
+        if self.n_classes > MOST_CLASSES:
+            raise InputError(f"a federation has at most {MOST_CLASSES:,} classes, got {self.n_classes:,}; number them from 0")
         if not len(self.train):
             raise InputError("the federation has no client; give at least one")
         for split, rows in (("train", self.train), ("test", self.test)):

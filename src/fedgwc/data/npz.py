@@ -39,11 +39,23 @@ def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, NDAr
         with zipfile.ZipFile(path) as archive:
             found = {name.removesuffix(".npy"): info for name, info in members(path, archive).items()}
             wanted = found if names is None else [name for name in names if name in found]
+            unpacked, free = sum(found[name].file_size for name in wanted), free_memory()
+            if unpacked > free:
+                raise ValueError(f"it unpacks to {unpacked / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of memory are free")
             return {name: _member(archive, found[name]) for name in wanted}
     except UNREADABLE as error:
         raise InputError(
             f"{path} cannot be read ({error}); it must be a whole .npz file of plain arrays, as np.savez writes it"
         ) from None
+
+
+def free_memory() -> float:
+    """Bytes; infinite where the system does not say. One that is asked for more may end the process instead of refusing."""
+    try:
+        found = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        return math.inf
+    return int(found[1]) * 1024 if found else math.inf
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import ndimage
 from torch import Tensor
 
@@ -19,7 +20,15 @@ def noisy(x: Tensor, sigma: float, seed: int, std: tuple[float, ...] = ()) -> Te
 
 def blurred(x: Tensor, sigma: float) -> Tensor:
     """Gaussian blur of `sigma` pixels over the last two axes."""
-    return _per_image(x, lambda a: ndimage.gaussian_filter(a, (*(0,) * (a.ndim - 2), sigma, sigma), mode="nearest"))
+
+    def blur(a: NDArray[np.float32]) -> NDArray[np.float32]:
+        side = max(a.shape[-2:])
+        if sigma > side:  # all pixels are alike long before, and the filter grows with sigma
+            raise InputError(f"blur must be at most {side}, the longer side of the images, got {sigma}")
+        filtered: NDArray[np.float32] = ndimage.gaussian_filter(a, (*(0,) * (a.ndim - 2), sigma, sigma), mode="nearest")
+        return filtered
+
+    return _per_image(x, blur)
 
 
 def rotated(x: Tensor, degrees: float) -> Tensor:
@@ -31,7 +40,7 @@ def rotated(x: Tensor, degrees: float) -> Tensor:
 
 def relabelled(y: Tensor, by: int, n_classes: int) -> Tensor:
     """A site that codes the labels differently: each label shifted by `by`, modulo the number of classes."""
-    return (y + by) % n_classes
+    return (y + by % n_classes) % n_classes
 
 
 def _per_image(x: Tensor, f: object) -> Tensor:

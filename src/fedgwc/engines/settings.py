@@ -13,6 +13,7 @@ import torch
 from fedgwc.errors import InputError
 
 How = Literal["auto", "stacked", "one-by-one", "workers"]
+MOST_THREADS = 1024  # and worker processes: systems fail at some number, and PyTorch without a word
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -39,6 +40,8 @@ class EngineSettings:
                 f"engine.chunk, threads and workers must be >= 0 (0 is automatic), "
                 f"got {self.chunk}, {self.threads} and {self.workers}"
             )
+        if max(self.threads, self.workers) > MOST_THREADS:
+            raise InputError(f"engine.threads and workers must be at most {MOST_THREADS}, got {self.threads} and {self.workers}")
 
 
 def device_of(settings: EngineSettings) -> torch.device:

@@ -10,6 +10,7 @@ from torch import nn
 
 from fedgwc.errors import InputError
 
+MOST_LAYERS = 100  # of an mlp, hidden ones
 KERNEL = 5  # both convolutional networks use 5x5 kernels and 2x2 pooling
 
 Hidden = Annotated[tuple[int, ...], "widths of the layers between samples and classes; []: none"]
@@ -17,6 +18,8 @@ Hidden = Annotated[tuple[int, ...], "widths of the layers between samples and cl
 
 def mlp(shape: tuple[int, ...], n_classes: int, *, hidden: Hidden = (32,)) -> nn.Module:
     """Dense layers with ReLU between them; digits with one hidden layer of 32: 2,410 parameters."""
+    if len(hidden) > MOST_LAYERS:
+        raise InputError(f"mlp has at most {MOST_LAYERS} hidden layers, got {len(hidden):,}")
     return nn.Sequential(nn.Flatten(), *_dense((math.prod(shape), *hidden, n_classes)))
 
 
