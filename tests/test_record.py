@@ -144,6 +144,29 @@ def test_a_line_that_is_no_evaluation_is_named(tmp_path) -> None:
     assert RunFolder(tmp_path).metrics() == [{"round": 1}]  # cut off by a crash
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{x", "Expecting property name"),
+        ("", "Expecting value"),
+        ('{"round": 1e1}', "a line without a round"),
+        (f'{{"round": 1{"0" * 9}0}}', "a line without a round"),
+        (f'{{"round": 2, "accuracy": {"9" * 400}}}', "a number of more than 64 bits"),
+        ("[" * 10**5, ""),
+    ],
+)
+@pytest.mark.parametrize("name", ["metrics.jsonl", "verdicts.jsonl"])
+def test_a_damaged_line_is_named_and_nothing_is_lost(name: str, line: str, message: str, tmp_path) -> None:
+    """Only a crash leaves a line without its end; what is in the middle was whole once."""
+    for log in ("metrics.jsonl", "verdicts.jsonl"):
+        (tmp_path / log).write_text('{"round": 1}\n{"round": 9}\n')
+    (tmp_path / name).write_text(f'{{"round": 1}}\n{line}\n{{"round": 3}}\n')
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=rf"{name} cannot be read, line 2: .*{message}"):
+        RunFolder(tmp_path).forget_after(2)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_scores_that_are_infinite_by_definition_come_back_so(tmp_path) -> None:
     RunFolder(tmp_path).log({"round": 1, "wadb": np.inf})
     assert RunFolder(tmp_path).metrics() == [{"round": 1, "wadb": np.inf}]

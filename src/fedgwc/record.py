@@ -152,17 +152,17 @@ class RunFolder:
         return self._rows(VERDICTS)
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
-        """All complete lines; a line cut off by a crash is left out."""
+        """All complete lines. A crash can only cut off the last one, which is left out; any other was damaged later."""
         path = self.path / name
+        lines = path.read_bytes().split(b"\n") if path.exists() else []
         rows: list[dict[str, Any]] = []
-        for line in path.read_bytes().splitlines() if path.exists() else ():
+        for number, line in enumerate(lines, 1):
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                break
-            if not isinstance(row, dict) or type(row.get("round")) is not int:
-                raise InputError(f"{path} cannot be read: it has a line without a round, {str(row)[:60]}")
-            rows.append(row)
+                rows.append(_row(line))
+            except (ValueError, RecursionError) as error:
+                if number < len(lines):
+                    why = getattr(error, "msg", error)  # json's own text counts lines within this one
+                    raise InputError(f"{path} cannot be read, line {number}: {why}; put it back as the run wrote it") from None
         return rows
 
     def _logs(self) -> list[Path]:
@@ -235,8 +235,8 @@ class RunFolder:
 
     def forget_after(self, number: int) -> None:
         """Drop what was recorded after a checkpoint: those rounds will be done again."""
-        for log in self._logs():
-            rows = [row for row in self._rows(log.name) if row["round"] <= number]
+        kept = {log: [row for row in self._rows(log.name) if row["round"] <= number] for log in self._logs()}
+        for log, rows in kept.items():  # once all were read: damage in one of them changes nothing
             write_atomically(log, "".join(json.dumps(r) + "\n" for r in rows).encode())
         for path, _, last in _numbered(self.path / "trace"):
             if last > number:
@@ -334,6 +334,20 @@ def _trace_chunk(path: Path) -> dict[str, NDArray[Any]]:
     if losses.ndim != 3 or not ids.shape == chunk["cluster"].shape == losses.shape[:2] or chunk["round"].shape != ids.shape[:1]:
         raise InputError(f"{path} is not a piece of a trace: its arrays do not fit together")
     return chunk
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    row = json.loads(line, parse_int=_whole)
+    if not isinstance(row, dict) or type(row.get("round")) is not int or not 0 <= row["round"] < 2**31:
+        raise ValueError(f"a line without a round, {str(row)[:60]}")
+    return row
+
+
+def _whole(digits: str) -> int:
+    """Nothing that is counted here needs more than 64 bits, and floating point cannot take any number of digits."""
+    if abs(number := int(digits)) >= 2**63:
+        raise ValueError("a number of more than 64 bits")
+    return number
 
 
 def _numbered(folder: Path) -> Iterator[tuple[Path, int, int]]:
