@@ -41,6 +41,7 @@ from fedgwc.data.npz import read_npz
 from fedgwc.engines.meter import Reported
 from fedgwc.errors import InputError
 from fedgwc.names import csv_cell
+from fedgwc.trace import read_pieces, trace_arrays
 
 METRICS, VERDICTS = "metrics.jsonl", "verdicts.jsonl"
 KEEP_CHECKPOINTS = 2  # a damaged newest one leaves a good older one
@@ -173,7 +174,7 @@ class RunFolder:
 
     def trace(self) -> dict[str, NDArray[Any]]:
         """ids [T, n] padded with -1, L [T, n, S] padded with NaN, cluster [T, n], round [T]: all that was seen so far."""
-        return join_traces([_trace_chunk(path) for path, *_ in sorted(_numbered(self.path / "trace"))])
+        return read_pieces(sorted(_numbered(self.path / "trace")))
 
     def save_clients(
         self, counts: NDArray[Any] | None, sizes: NDArray[Any], groups: NDArray[Any] | None, names: Sequence[str] = ()
@@ -288,52 +289,6 @@ class RunFolder:
         os.replace(fresh, folder)
         sync(self.path)
         return sorted(folder.glob("*.safetensors"))
-
-
-def trace_arrays(rows: list[tuple[int, Reported]]) -> dict[str, NDArray[Any]]:
-    """Padded arrays of some rounds' reports."""
-    width = max(len(r.clients) for _, r in rows)
-    steps = max(r.losses.shape[1] for _, r in rows)
-    ids = np.full((len(rows), width), -1, np.int32)
-    cluster = np.full((len(rows), width), -1, np.int32)
-    losses = np.full((len(rows), width, steps), np.nan, rows[0][1].losses.dtype)
-    rewards, readings = np.full((len(rows), width), np.nan), np.full((len(rows), width, 4), np.nan)
-    for i, (_, r) in enumerate(rows):
-        n, s = r.losses.shape
-        ids[i, :n], cluster[i, :n], losses[i, :n, :s] = r.clients, r.which, r.losses
-        rewards[i, :n] = np.nan if r.rewards is None else r.rewards
-        readings[i, :n] = np.nan if r.readings is None else r.readings
-    known = {"ids": ids, "L": losses, "cluster": cluster, "round": np.array([number for number, _ in rows], np.int32)}
-    return known if all(r.rewards is None for _, r in rows) else {**known, "rewards": rewards, "readings": readings}
-
-
-def join_traces(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Chunks of a trace, padded to common shapes and put end to end."""
-    if not parts:
-        raise InputError("the run has no trace yet; it is written at checkpoints")
-    width = max(p["ids"].shape[1] for p in parts)
-    steps = max(p["L"].shape[2] for p in parts)
-    joined: dict[str, NDArray[Any]] = {"round": np.concatenate([p["round"] for p in parts])}
-    names = [("ids", -1), ("cluster", -1), ("L", np.nan)]
-    for name, more in (("rewards", ()), ("readings", (4,))):  # of rounds in which losses were private
-        if any(name in p for p in parts):
-            parts = [{name: np.full((*p["ids"].shape, *more), np.nan), **p} for p in parts]
-            names.append((name, np.nan))
-    for name, fill in names:
-        last = [steps - p["L"].shape[2] if name == "L" else 0 for p in parts]
-        pad = [((0, 0), (0, width - p["ids"].shape[1]), (0, k))[: p[name].ndim] for p, k in zip(parts, last, strict=True)]
-        joined[name] = np.concatenate([np.pad(p[name], w, constant_values=fill) for p, w in zip(parts, pad, strict=True)])
-    return joined
-
-
-def _trace_chunk(path: Path) -> dict[str, NDArray[Any]]:
-    chunk = read_npz(path)
-    ids, losses = chunk.get("ids"), chunk.get("L")
-    if ids is None or losses is None or not {"cluster", "round"} <= chunk.keys():
-        raise InputError(f"{path} is not a piece of a trace: it has {', '.join(chunk)}, not ids, L, cluster and round")
-    if losses.ndim != 3 or not ids.shape == chunk["cluster"].shape == losses.shape[:2] or chunk["round"].shape != ids.shape[:1]:
-        raise InputError(f"{path} is not a piece of a trace: its arrays do not fit together")
-    return chunk
 
 
 def _row(line: bytes) -> dict[str, Any]:
