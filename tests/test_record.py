@@ -43,6 +43,10 @@ def stopped(small, tmp_path):
     return make
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
 def test_a_checkpoint_of_another_run_is_put_aside(stopped) -> None:
     mine, other = stopped("mine"), stopped("other", seed=1)
     shutil.copy(other / "state" / "00000004.ckpt", mine / "state" / "00000004.ckpt")
@@ -65,11 +69,83 @@ def test_with_no_sound_checkpoint_nothing_is_thrown_away(stopped) -> None:
     folder = stopped()
     for path in (folder / "state").iterdir():
         path.write_bytes(b"fedgwc-state-99\n" + path.read_bytes())
-    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    before = contents(folder)
     for _ in range(2):
         with pytest.raises(InputError, match=r"no usable checkpoint .* empty .*state to start from the beginning"):
             run(None, folder, resume=True)
-    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+    assert contents(folder) == before
+
+
+def test_a_run_without_checkpoints_starts_again_where_nothing_else_is_lost(stopped) -> None:
+    """Emptying `state` is what is advised where checkpoints are damaged; a folder that is gone may just be elsewhere."""
+    folder = stopped()
+    shutil.rmtree(folder / "state")
+    before = contents(folder)
+    with pytest.raises(InputError, match=r"state is missing.*put it back, or make it to start from the beginning"):
+        run(None, folder, resume=True)
+    assert contents(folder) == before
+    (folder / "state").mkdir()
+    (folder / "splits").rmdir()  # as copies by way of git lack it
+    assert run(None, folder, resume=True).finished
+    assert RunFolder(folder).trace()["round"].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("damage", ["gone", "emptied", "spoiled"])
+def test_a_finished_run_is_never_started_again(damage: str, small, tmp_path) -> None:
+    run(small(rounds=2), tmp_path)
+    for path in (tmp_path / "state").iterdir():
+        path.write_bytes(b"half") if damage == "spoiled" else path.unlink()
+    if damage == "gone":
+        (tmp_path / "state").rmdir()
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match=r"checkpoint.*, or begin anew with another --out"):
+        run(small(rounds=4), tmp_path, resume=True)
+    assert contents(tmp_path) == before
+
+
+def test_checkpoints_of_a_config_that_was_changed_say_so(stopped) -> None:
+    folder = stopped()
+    (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
+    with pytest.raises(InputError, match=r"belongs to another run.*if config\.json was changed, put it back as it was"):
+        run(None, folder, resume=True)
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "state", "trace", "splits", "models"])
+def test_a_link_in_a_run_leads_nowhere(name: str, stopped, tmp_path) -> None:
+    """A folder that came from elsewhere could else have a run write, rename and delete what it likes."""
+    folder, victim = stopped(), tmp_path / "victim"
+    if (folder / name).is_dir():
+        shutil.move(folder / name, victim)
+        (victim / ".a.tmp").mkdir()
+    else:
+        (folder / name).unlink(missing_ok=True)
+        victim.write_text("mine")
+    (folder / name).symlink_to(victim)
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match=rf"{name} is no ordinary"):
+        run(None, folder, resume=True)
+    assert contents(tmp_path) == before
+    assert victim.is_file() or (victim / ".a.tmp").is_dir()
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
+def test_a_pipe_in_a_run_is_not_waited_for(name: str, stopped) -> None:
+    folder = stopped()
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(InputError, match=rf"{name} is no ordinary file"):
+        run(None, folder, resume=True)
+
+
+def test_sweeping_up_follows_no_link(stopped, tmp_path) -> None:
+    folder, victim = stopped(), tmp_path / "victim"
+    victim.mkdir()
+    (victim / "notes.txt").write_text("mine")
+    for path in (folder / ".x.tmp", folder / "state" / ".x.tmp"):
+        path.symlink_to(victim)
+    assert run(None, folder, resume=True).finished
+    assert not list(folder.rglob("*.tmp"))
+    assert (victim / "notes.txt").read_text() == "mine"
 
 
 def test_what_a_killed_creation_leaves_is_no_obstacle(small, tmp_path) -> None:
@@ -228,10 +304,10 @@ def test_a_damaged_line_is_named_and_nothing_is_lost(name: str, line: str, messa
     for log in ("metrics.jsonl", "verdicts.jsonl"):
         (tmp_path / log).write_text('{"round": 1}\n{"round": 9}\n')
     (tmp_path / name).write_text(f'{{"round": 1}}\n{line}\n{{"round": 3}}\n')
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    before = contents(tmp_path)
     with pytest.raises(InputError, match=rf"{name} cannot be read, line 2: .*{message}"):
-        RunFolder(tmp_path).forget_after(2)
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+        RunFolder(tmp_path)._go_back_to(2)
+    assert contents(tmp_path) == before
 
 
 def test_scores_that_are_infinite_by_definition_come_back_so(tmp_path) -> None:

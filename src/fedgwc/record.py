@@ -24,7 +24,7 @@ import os
 import re
 import shutil
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic
@@ -44,8 +44,10 @@ from fedgwc.names import csv_cell
 from fedgwc.trace import read_pieces, trace_arrays
 
 METRICS, VERDICTS = "metrics.jsonl", "verdicts.jsonl"
+LOCK = "lock"
 KEEP_CHECKPOINTS = 2  # a damaged newest one leaves a good older one
 SUBFOLDERS = ("trace", "splits", "state", "models")
+FOREIGN = "the checkpoint belongs to another run"
 _NUMBERED = re.compile(r"(\d{8})-(\d+)\.npz")  # trace/FIRST-LAST.npz and splits/ROUND-CLUSTER.npz
 _TEMPORARY = re.compile(r"\..+\.tmp")
 
@@ -81,7 +83,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock: IO[bytes] | None = None
         self._digest = ""
         self._trace: list[tuple[int, Reported]] = []
 
@@ -123,7 +125,9 @@ class RunFolder:
         return config
 
     def lock(self) -> None:
-        handle = (self.path / "lock").open("w")
+        self._refuse_links()
+        opened = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        handle = os.fdopen(opened, "r+b", buffering=0)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -132,7 +136,15 @@ class RunFolder:
         self._lock = handle  # held until `close` or the end of the process
         _OPEN.add(self)
         for path in (p for folder in (self.path, *map(self.path.joinpath, SUBFOLDERS)) for p in folder.glob(".*.tmp")):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()  # half-written when an earlier process was killed
+            # half-written when an earlier process was killed
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def _refuse_links(self) -> None:
+        """A folder may come from elsewhere: through a link in it, a run would write and delete outside of it."""
+        for name in (LOCK, METRICS, VERDICTS, *SUBFOLDERS):
+            path, wanted = self.path / name, "folder" if name in SUBFOLDERS else "file"
+            if path.is_symlink() or (path.exists() and not (path.is_dir() if name in SUBFOLDERS else path.is_file())):
+                raise InputError(f"{path} is no ordinary {wanted}; a run writes there, so put a {wanted} in its place")
 
     def close(self) -> None:
         if self._lock is not None:
@@ -203,8 +215,8 @@ class RunFolder:
         for old in sorted((self.path / "state").glob("*.ckpt"))[:-KEEP_CHECKPOINTS]:
             old.unlink()
 
-    def restore(self, kind: Any, device: torch.device | str) -> tuple[int, Any, list[str]]:
-        """The newest sound checkpoint as (round, state, complaints about damaged ones); later records are dropped."""
+    def restore(self, kind: Any, device: torch.device | str, tell: Callable[[str], None]) -> tuple[int, Any] | None:
+        """The newest sound checkpoint as (round, state), or None: start again. Whatever was recorded later is dropped."""
         damaged: dict[Path, str] = {}
         for path in sorted((self.path / "state").glob("*.ckpt"), reverse=True):
             try:
@@ -212,18 +224,33 @@ class RunFolder:
             except (InputError, OSError) as error:
                 damaged[path] = str(error)
                 continue
-            for bad in damaged:
+            self._go_back_to(number)
+            for bad, why in damaged.items():
+                tell(f"left out a damaged checkpoint, {bad.name}: {why}")
                 bad.replace(bad.with_suffix(".damaged"))  # out of the way, but there for whoever can still use it
-            self.forget_after(number)
-            return number, state, [f"{bad.name}: {why}" for bad, why in damaged.items()]
-        found = "; ".join(f"{bad.name}: {why}" for bad, why in damaged.items())
-        cure = f"put a good one there, or empty {self.path / 'state'} to start from the beginning"
-        raise InputError(f"{self.path} has no usable checkpoint" + (f" ({found}); {cure}" if damaged else ""))
+            return number, state
+        self._refuse_to_lose(damaged)
+        self._go_back_to(0)  # killed before its first checkpoint
+        return None
+
+    def _refuse_to_lose(self, damaged: Mapping[Path, str]) -> None:
+        """A run without a checkpoint starts from the beginning, unless that would throw away what somebody may still need."""
+        state, finished = self.path / "state", (self.path / "labels.csv").exists()
+        afresh = "begin anew with another --out" if finished else f"empty {state} to start from the beginning"
+        if damaged:
+            found = "; ".join(f"{bad.name}: {why}" for bad, why in damaged.items())
+            changed = set(damaged.values()) == {FOREIGN}  # more likely than that all were mistaken
+            cure = "if config.json was changed, put it back as it was" if changed else "put a good one there"
+            raise InputError(f"{self.path} has no usable checkpoint ({found}); {cure}, or {afresh}")
+        if finished:
+            raise InputError(f"{self.path} holds a finished run without a checkpoint; put one into {state}, or {afresh}")
+        if not state.is_dir():
+            raise InputError(f"{state} is missing, where checkpoints are; put it back, or make it to start from the beginning")
 
     def _read_checkpoint(self, path: Path, kind: Any, device: torch.device | str) -> tuple[int, Any]:
         saved = unpack(path.read_bytes(), Stamped[kind], device)
         if saved.run != self._stamp():
-            raise InputError("the checkpoint belongs to another run")
+            raise InputError(FOREIGN)
         if path.stem != f"{saved.round:08d}":
             raise InputError(f"the checkpoint is of round {saved.round}, not of the round that its name says")
         return saved.round, saved.state
@@ -234,8 +261,10 @@ class RunFolder:
             self._digest = hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
         return self._digest
 
-    def forget_after(self, number: int) -> None:
+    def _go_back_to(self, number: int) -> None:
         """Drop what was recorded after a checkpoint: those rounds will be done again."""
+        for name in SUBFOLDERS:
+            (self.path / name).mkdir(exist_ok=True)  # some copies lack those that were empty
         kept = {log: [row for row in self._rows(log.name) if row["round"] <= number] for log in self._logs()}
         for log, rows in kept.items():  # once all were read: damage in one of them changes nothing
             write_atomically(log, "".join(json.dumps(r) + "\n" for r in rows).encode())
@@ -316,7 +345,7 @@ def _is_remains(path: Path) -> bool:
     """What a run that was killed while it made its folder leaves there."""
     if _TEMPORARY.fullmatch(path.name):
         return True
-    return path.name == "lock" or (path.name in SUBFOLDERS and path.is_dir() and not any(path.iterdir()))
+    return path.name == LOCK or (path.name in SUBFOLDERS and path.is_dir() and not any(path.iterdir()))
 
 
 # A forked worker must not hold the lock: it may outlive its killed parent for a moment, and the run can be resumed at once.
