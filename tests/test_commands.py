@@ -292,6 +292,7 @@ def test_score_mistakes(fedgwc: Command, tables, tmp_path: Path, counts, labels,
 def test_score_of_files_that_are_not_there(fedgwc: Command, tables: tuple[Path, Path], tmp_path: Path) -> None:
     refused(fedgwc("score", tmp_path / "none.csv", tables[1]), "cannot be read as csv")
     refused(fedgwc("score", tables[0], tmp_path), "cannot be read as csv")
+    refused(fedgwc("score", "/dev/null", tables[1]), "/dev/null is a device")  # as /dev/zero is, which has no end
 
 
 # assign
@@ -381,6 +382,7 @@ def test_training_on_a_gpu_that_is_not_there(fedgwc: Command, from_a_gpu: Path, 
     assert not (tmp_path / "none").exists()
     for path in (from_a_gpu / "state").iterdir():
         path.unlink()  # they name a run by its config.json, which the fixture has changed
+    (from_a_gpu / "labels.csv").unlink()  # a finished run would not start again
     assert fedgwc("run", "--resume", "--out", from_a_gpu, "--set", "engine.device=cpu").code == 0
 
 

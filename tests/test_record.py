@@ -103,6 +103,13 @@ def test_a_finished_run_is_never_started_again(damage: str, small, tmp_path) -> 
     assert contents(tmp_path) == before
 
 
+def test_a_checkpoint_that_is_a_device_is_put_aside(stopped) -> None:
+    folder, heard = stopped(), Heard()
+    (folder / "state" / "00000005.ckpt").symlink_to("/dev/null")
+    assert run(None, folder, resume=True, progress=heard).finished
+    assert "00000005.ckpt is a device" in heard.said[0]
+
+
 def test_checkpoints_of_a_config_that_was_changed_say_so(stopped) -> None:
     folder = stopped()
     (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
@@ -308,6 +315,12 @@ def test_a_damaged_line_is_named_and_nothing_is_lost(name: str, line: str, messa
     with pytest.raises(InputError, match=rf"{name} cannot be read, line 2: .*{message}"):
         RunFolder(tmp_path)._go_back_to(2)
     assert contents(tmp_path) == before
+
+
+def test_a_log_that_is_a_device_is_not_read(tmp_path) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/null")
+    with pytest.raises(InputError, match=r"metrics\.jsonl is a device"):
+        RunFolder(tmp_path).metrics()
 
 
 def test_scores_that_are_infinite_by_definition_come_back_so(tmp_path) -> None:

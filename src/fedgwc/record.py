@@ -40,6 +40,7 @@ from fedgwc.core import Ids, State
 from fedgwc.data.npz import read_npz
 from fedgwc.engines.meter import Reported
 from fedgwc.errors import InputError
+from fedgwc.files import ordinary
 from fedgwc.names import csv_cell
 from fedgwc.trace import read_pieces, trace_arrays
 
@@ -166,7 +167,7 @@ class RunFolder:
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         """All complete lines. A crash can only cut off the last one, which is left out; any other was damaged later."""
-        path = self.path / name
+        path = ordinary(self.path / name)
         lines = path.read_bytes().split(b"\n") if path.exists() else []
         rows: list[dict[str, Any]] = []
         for number, line in enumerate(lines, 1):
@@ -248,7 +249,7 @@ class RunFolder:
             raise InputError(f"{state} is missing, where checkpoints are; put it back, or make it to start from the beginning")
 
     def _read_checkpoint(self, path: Path, kind: Any, device: torch.device | str) -> tuple[int, Any]:
-        saved = unpack(path.read_bytes(), Stamped[kind], device)
+        saved = unpack(ordinary(path).read_bytes(), Stamped[kind], device)
         if saved.run != self._stamp():
             raise InputError(FOREIGN)
         if path.stem != f"{saved.round:08d}":
