@@ -129,12 +129,14 @@ def test_a_run_says_why(fedgwc: Command, tmp_path: Path) -> None:
     assert "division" not in answer.out
 
 
-def test_divisions_that_nobody_wrote_down_are_not_denied(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(run_folder, tmp_path / "older")
+def test_reasons_do_not_steer_a_terminal(run_folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run_folder, tmp_path / "r")
     config = json.loads((copy / "config.json").read_text())
     config["experiment"]["algorithm"]["when"] = "windows"
     (copy / "config.json").write_text(json.dumps(config))
-    assert why_of(RunFolder(copy)) is None
+    row = {"round": 3, "divides": False, "why": "\x1b[2Jwiped, " + 300 * "x"}
+    (copy / "verdicts.jsonl").write_text(json.dumps(row) + "\n")
+    assert why_of(RunFolder(copy)) == "no division by round 3: \N{REPLACEMENT CHARACTER}[2Jwiped, " + 300 * "x"
 
 
 def test_why_in_one_line() -> None:
