@@ -129,12 +129,14 @@ def test_a_run_says_why(fedgwc: Command, tmp_path: Path) -> None:
     assert "division" not in answer.out
 
 
-def test_divisions_that_nobody_wrote_down_are_not_denied(fedgwc: Command, run_folder: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(run_folder, tmp_path / "older")
+def test_reasons_do_not_steer_a_terminal(run_folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run_folder, tmp_path / "r")
     config = json.loads((copy / "config.json").read_text())
     config["experiment"]["algorithm"]["when"] = "windows"
     (copy / "config.json").write_text(json.dumps(config))
-    assert why_of(RunFolder(copy)) is None
+    row = {"round": 3, "divides": False, "why": "\x1b[2Jwiped, " + 300 * "x"}
+    (copy / "verdicts.jsonl").write_text(json.dumps(row) + "\n")
+    assert why_of(RunFolder(copy)) == "no division by round 3: \N{REPLACEMENT CHARACTER}[2Jwiped, " + 300 * "x"
 
 
 def test_why_in_one_line() -> None:
@@ -292,6 +294,7 @@ def test_score_mistakes(fedgwc: Command, tables, tmp_path: Path, counts, labels,
 def test_score_of_files_that_are_not_there(fedgwc: Command, tables: tuple[Path, Path], tmp_path: Path) -> None:
     refused(fedgwc("score", tmp_path / "none.csv", tables[1]), "cannot be read as csv")
     refused(fedgwc("score", tables[0], tmp_path), "cannot be read as csv")
+    refused(fedgwc("score", "/dev/null", tables[1]), "/dev/null is a device")  # as /dev/zero is, which has no end
 
 
 # assign
@@ -381,6 +384,7 @@ def test_training_on_a_gpu_that_is_not_there(fedgwc: Command, from_a_gpu: Path, 
     assert not (tmp_path / "none").exists()
     for path in (from_a_gpu / "state").iterdir():
         path.unlink()  # they name a run by its config.json, which the fixture has changed
+    (from_a_gpu / "labels.csv").unlink()  # a finished run would not start again
     assert fedgwc("run", "--resume", "--out", from_a_gpu, "--set", "engine.device=cpu").code == 0
 
 

@@ -13,9 +13,10 @@ import pytest
 from fedgwc.engines.meter import Reported
 from fedgwc.errors import InputError
 from fedgwc.progress import Silent
-from fedgwc.record import RunFolder, join_traces, new_folder, trace_arrays
+from fedgwc.record import RunFolder, new_folder
 from fedgwc.replay import trace_of
 from fedgwc.runner import run
+from fedgwc.trace import join_traces, trace_arrays
 
 
 class Heard(Silent):
@@ -42,6 +43,10 @@ def stopped(small, tmp_path):
     return make
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
 def test_a_checkpoint_of_another_run_is_put_aside(stopped) -> None:
     mine, other = stopped("mine"), stopped("other", seed=1)
     shutil.copy(other / "state" / "00000004.ckpt", mine / "state" / "00000004.ckpt")
@@ -64,11 +69,90 @@ def test_with_no_sound_checkpoint_nothing_is_thrown_away(stopped) -> None:
     folder = stopped()
     for path in (folder / "state").iterdir():
         path.write_bytes(b"fedgwc-state-99\n" + path.read_bytes())
-    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    before = contents(folder)
     for _ in range(2):
         with pytest.raises(InputError, match=r"no usable checkpoint .* empty .*state to start from the beginning"):
             run(None, folder, resume=True)
-    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+    assert contents(folder) == before
+
+
+def test_a_run_without_checkpoints_starts_again_where_nothing_else_is_lost(stopped) -> None:
+    """Emptying `state` is what is advised where checkpoints are damaged; a folder that is gone may just be elsewhere."""
+    folder = stopped()
+    shutil.rmtree(folder / "state")
+    before = contents(folder)
+    with pytest.raises(InputError, match=r"state is missing.*put it back, or make it to start from the beginning"):
+        run(None, folder, resume=True)
+    assert contents(folder) == before
+    (folder / "state").mkdir()
+    (folder / "splits").rmdir()  # as copies by way of git lack it
+    assert run(None, folder, resume=True).finished
+    assert RunFolder(folder).trace()["round"].tolist() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("damage", ["gone", "emptied", "spoiled"])
+def test_a_finished_run_is_never_started_again(damage: str, small, tmp_path) -> None:
+    run(small(rounds=2), tmp_path)
+    for path in (tmp_path / "state").iterdir():
+        path.write_bytes(b"half") if damage == "spoiled" else path.unlink()
+    if damage == "gone":
+        (tmp_path / "state").rmdir()
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match=r"checkpoint.*, or begin anew with another --out"):
+        run(small(rounds=4), tmp_path, resume=True)
+    assert contents(tmp_path) == before
+
+
+def test_a_checkpoint_that_is_a_device_is_put_aside(stopped) -> None:
+    folder, heard = stopped(), Heard()
+    (folder / "state" / "00000005.ckpt").symlink_to("/dev/null")
+    assert run(None, folder, resume=True, progress=heard).finished
+    assert "00000005.ckpt is a device" in heard.said[0]
+
+
+def test_checkpoints_of_a_config_that_was_changed_say_so(stopped) -> None:
+    folder = stopped()
+    (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
+    with pytest.raises(InputError, match=r"belongs to another run.*if config\.json was changed, put it back as it was"):
+        run(None, folder, resume=True)
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "state", "trace", "splits", "models"])
+def test_a_link_in_a_run_leads_nowhere(name: str, stopped, tmp_path) -> None:
+    """A folder that came from elsewhere could else have a run write, rename and delete what it likes."""
+    folder, victim = stopped(), tmp_path / "victim"
+    if (folder / name).is_dir():
+        shutil.move(folder / name, victim)
+        (victim / ".a.tmp").mkdir()
+    else:
+        (folder / name).unlink(missing_ok=True)
+        victim.write_text("mine")
+    (folder / name).symlink_to(victim)
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match=rf"{name} is no ordinary"):
+        run(None, folder, resume=True)
+    assert contents(tmp_path) == before
+    assert victim.is_file() or (victim / ".a.tmp").is_dir()
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
+def test_a_pipe_in_a_run_is_not_waited_for(name: str, stopped) -> None:
+    folder = stopped()
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(InputError, match=rf"{name} is no ordinary file"):
+        run(None, folder, resume=True)
+
+
+def test_sweeping_up_follows_no_link(stopped, tmp_path) -> None:
+    folder, victim = stopped(), tmp_path / "victim"
+    victim.mkdir()
+    (victim / "notes.txt").write_text("mine")
+    for path in (folder / ".x.tmp", folder / "state" / ".x.tmp"):
+        path.symlink_to(victim)
+    assert run(None, folder, resume=True).finished
+    assert not list(folder.rglob("*.tmp"))
+    assert (victim / "notes.txt").read_text() == "mine"
 
 
 def test_what_a_killed_creation_leaves_is_no_obstacle(small, tmp_path) -> None:
@@ -114,6 +198,72 @@ def test_pieces_of_a_trace_fit_whatever_was_known_when_they_were_written() -> No
     assert trace_of(join_traces([open_, earlier]), "here").readings is None
 
 
+def report(n: int = 1, steps: int = 2) -> Reported:
+    return Reported(np.arange(n), np.zeros(n, int), np.ones((n, steps)))
+
+
+@pytest.fixture
+def traced(tmp_path) -> RunFolder:
+    """Rounds 1 to 6 in pieces of two. In round 4 nobody answered, in round 5 clients trained twice."""
+    (tmp_path / "trace").mkdir()
+    for first, rows in ((1, [(1, 1), (2, 2)]), (3, [(3, 1), (4, 0)]), (5, [(5, 1), (5, 3), (6, 2)])):
+        pieces = trace_arrays([(number, report(n)) for number, n in rows])
+        np.savez(tmp_path / "trace" / f"{first:08d}-{first + 1:08d}.npz", **pieces)
+    return RunFolder(tmp_path)
+
+
+def test_a_trace_is_read_from_its_pieces(traced) -> None:
+    assert traced.trace()["round"].tolist() == [1, 2, 3, 4, 5, 5, 6]
+    assert (traced.trace()["ids"] >= 0).sum(1).tolist() == [1, 2, 1, 0, 1, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda middle: middle.unlink(), r"before 00000005-00000006\.npz rounds 3 to 4 are missing"),
+        (lambda middle: next(middle.parent.glob("00000001*")).unlink(), "rounds 1 to 2 are missing"),
+        (lambda middle: shutil.copy(middle, middle.with_name("00000004-00000004.npz")), "round 4 is there twice"),
+        (lambda middle: middle.rename(middle.with_name("00000003-00000003.npz")), "rounds 4 to 4 are missing"),
+        (lambda middle: shutil.copy(middle.with_name("00000001-00000002.npz"), middle), "do not count from 3 to 4"),
+    ],
+)
+def test_a_trace_with_a_gap_or_rounds_twice_is_no_trace(damage, message: str, traced) -> None:
+    damage(traced.path / "trace" / "00000003-00000004.npz")
+    with pytest.raises(InputError, match=message):
+        traced.trace()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"round": np.array(["3", "4"])}, "it needs whole numbers round"),
+        ({"round": np.array([3, 5])}, "do not count from 3 to 4"),
+        ({"round": np.array([4, 3])}, "do not count from 3 to 4"),
+        ({"cluster": np.zeros((2, 2), int)}, r"whole numbers cluster of shape \[2, 1\]"),
+        ({"L": np.ones((2, 1, 2), int)}, "L floating point, got int64 and int64"),
+        ({"rewards": np.array(0.5)}, r"rewards must be \[T, n\]"),
+        ({"readings": np.ones((2, 1, 3))}, r"readings must be \[T, n, 4\]"),
+        (
+            {"ids": np.empty((0, 1), int), "L": np.empty((0, 1, 2)), "cluster": np.empty((0, 1), int), "round": np.arange(0)},
+            "count",
+        ),
+    ],
+)
+def test_a_piece_that_is_no_trace_is_named(change: dict[str, np.ndarray], message: str, traced) -> None:
+    path = traced.path / "trace" / "00000003-00000004.npz"
+    np.savez(path, **(trace_arrays([(3, report()), (4, report())]) | {"ids": np.zeros((2, 1), int)} | change))
+    with pytest.raises(InputError, match=rf"{path.name}.*{message}"):
+        traced.trace()
+
+
+def test_small_pieces_do_not_make_a_large_trace() -> None:
+    """Of one that is long and one that is wide the product was asked for, 335 GiB."""
+    long = {"ids": np.zeros((30_000, 1), np.int32), "L": np.zeros((30_000, 1, 1), np.float16)}
+    wide = {"ids": np.zeros((1, 30_000), np.int32), "L": np.zeros((1, 30_000, 1), np.float16)}
+    with pytest.raises(InputError, match="30,001 rounds of up to 30,000 clients"):
+        join_traces([long, wide])
+
+
 def test_a_forked_process_does_not_hold_the_lock(tmp_path) -> None:
     """A worker that outlives its killed parent must not keep the run from being resumed."""
     folder = RunFolder(tmp_path)
@@ -142,6 +292,35 @@ def test_a_line_that_is_no_evaluation_is_named(tmp_path) -> None:
         RunFolder(tmp_path).metrics()
     (tmp_path / "metrics.jsonl").write_bytes(b'{"round": 1}\n{"round": 2, "acc\xff')
     assert RunFolder(tmp_path).metrics() == [{"round": 1}]  # cut off by a crash
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{x", "Expecting property name"),
+        ("", "Expecting value"),
+        ('{"round": 1e1}', "a line without a round"),
+        (f'{{"round": 1{"0" * 9}0}}', "a line without a round"),
+        (f'{{"round": 2, "accuracy": {"9" * 400}}}', "a number of more than 64 bits"),
+        ("[" * 10**5, ""),
+    ],
+)
+@pytest.mark.parametrize("name", ["metrics.jsonl", "verdicts.jsonl"])
+def test_a_damaged_line_is_named_and_nothing_is_lost(name: str, line: str, message: str, tmp_path) -> None:
+    """Only a crash leaves a line without its end; what is in the middle was whole once."""
+    for log in ("metrics.jsonl", "verdicts.jsonl"):
+        (tmp_path / log).write_text('{"round": 1}\n{"round": 9}\n')
+    (tmp_path / name).write_text(f'{{"round": 1}}\n{line}\n{{"round": 3}}\n')
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match=rf"{name} cannot be read, line 2: .*{message}"):
+        RunFolder(tmp_path)._go_back_to(2)
+    assert contents(tmp_path) == before
+
+
+def test_a_log_that_is_a_device_is_not_read(tmp_path) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/null")
+    with pytest.raises(InputError, match=r"metrics\.jsonl is a device"):
+        RunFolder(tmp_path).metrics()
 
 
 def test_scores_that_are_infinite_by_definition_come_back_so(tmp_path) -> None:

@@ -47,6 +47,7 @@ WRONG = [
     ({"rounds": 2**63}, r"rounds must be in -2\^63\.\.2\^63-1, got a number of 64 bits"),
     ({"recipe": [1]}, r"recipe must be text, got \[1\]"),
     ({"about": {"a": 1}}, "about must be text"),
+    ({"recipe": "a\x1b[2J"}, r"the recipe 'a\\x1b\[2J' cannot be the name of a folder"),
     ({"recipe": ".."}, r"the recipe '\.\.' cannot be the name of a folder"),
     ({"sede": 1}, "no setting 'sede'.*did you mean seed"),
     ({"algorithm": {"name": "fedgcw"}}, "unknown algorithm 'fedgcw' .did you mean fedgwc.*; choose from "),

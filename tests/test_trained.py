@@ -99,15 +99,26 @@ def test_weights_that_training_started_from_may_be_gone(tmp_path: Path, monkeypa
 def test_mistakes(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(fedgwc.InputError, match="has no cluster 7; at its end it had 0, 1"):
         fedgwc.load_model(finished, 7)
+    for name in ("cluster-x", "cluster-²", "cluster-"):  # of somebody else
+        (finished / "models" / f"{name}.safetensors").touch()
+    with pytest.raises(fedgwc.InputError, match="has no cluster 7; at its end it had 0, 1"):
+        fedgwc.load_model(finished, 7)
+    (finished / "models" / "cluster-2.safetensors").symlink_to("/dev/null")
+    with pytest.raises(fedgwc.InputError, match=r"cluster-2\.safetensors is a device"):
+        fedgwc.load_model(finished, 2)
     with pytest.raises(fedgwc.InputError, match="holds no run"):
         fedgwc.load_model(tmp_path, 0)
     shutil.rmtree(finished / "models")
     with pytest.raises(fedgwc.InputError, match="has no models yet"):
         fedgwc.load_model(finished, 0)
     config = json.loads((finished / "config.json").read_text())
-    del config["federation"]["mean"]
-    (finished / "config.json").write_text(json.dumps(config))
     (finished / "models").mkdir()
     (finished / "models" / "cluster-0.safetensors").write_bytes(b"")
+    config["federation"]["mean"] = [0.1, 0.2, 0.3]
+    (finished / "config.json").write_text(json.dumps(config))
+    with pytest.raises(fedgwc.InputError, match=r"does not describe its federation.*3 means and 0 deviations for 1 channels"):
+        fedgwc.load_model(finished, 0)
+    del config["federation"]["mean"]
+    (finished / "config.json").write_text(json.dumps(config))
     with pytest.raises(fedgwc.InputError, match="does not describe its federation"):
         fedgwc.load_model(finished, 0)

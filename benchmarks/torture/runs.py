@@ -67,7 +67,9 @@ def _state(folder: RunFolder) -> bytes:
     federation = saved.federation()
     fresh = saved.algorithm.init(saved.initial(federation, saved.simulator(federation)), federation.n_clients)
     kind: Any = Checkpoint[type(fresh)]  # type: ignore[misc]
-    return pack(folder.restore(kind, "cpu")[1].state)
+    found = folder.restore(kind, "cpu", print)
+    assert found is not None
+    return pack(found[1].state)
 
 
 __all__ = ["ALGORITHMS", "differences", "job"]

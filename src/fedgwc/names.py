@@ -15,8 +15,13 @@ def readable(names: Iterable[str]) -> tuple[str, ...]:
     >>> readable(["Łódź", "a\\nb"]), readable(["0", "1"])
     (('Łódź', 'a�b'), ())
     """
-    found = tuple("".join(c if c.isprintable() else UNREADABLE for c in name[:LONGEST]) for name in names)
+    found = tuple(printable(name[:LONGEST]) for name in names)
     return () if all(name == str(k) for k, name in enumerate(found)) else found
+
+
+def printable(text: str) -> str:
+    """Without what moves a cursor or changes colours."""
+    return "".join(c if c.isprintable() else UNREADABLE for c in text)
 
 
 def csv_cell(name: str) -> str:

@@ -24,7 +24,7 @@ import os
 import re
 import shutil
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic
@@ -40,11 +40,15 @@ from fedgwc.core import Ids, State
 from fedgwc.data.npz import read_npz
 from fedgwc.engines.meter import Reported
 from fedgwc.errors import InputError
+from fedgwc.files import ordinary
 from fedgwc.names import csv_cell
+from fedgwc.trace import read_pieces, trace_arrays
 
 METRICS, VERDICTS = "metrics.jsonl", "verdicts.jsonl"
+LOCK = "lock"
 KEEP_CHECKPOINTS = 2  # a damaged newest one leaves a good older one
 SUBFOLDERS = ("trace", "splits", "state", "models")
+FOREIGN = "the checkpoint belongs to another run"
 _NUMBERED = re.compile(r"(\d{8})-(\d+)\.npz")  # trace/FIRST-LAST.npz and splits/ROUND-CLUSTER.npz
 _TEMPORARY = re.compile(r"\..+\.tmp")
 
@@ -80,7 +84,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock: IO[bytes] | None = None
         self._digest = ""
         self._trace: list[tuple[int, Reported]] = []
 
@@ -122,7 +126,9 @@ class RunFolder:
         return config
 
     def lock(self) -> None:
-        handle = (self.path / "lock").open("w")
+        self._refuse_links()
+        opened = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        handle = os.fdopen(opened, "r+b", buffering=0)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -131,7 +137,15 @@ class RunFolder:
         self._lock = handle  # held until `close` or the end of the process
         _OPEN.add(self)
         for path in (p for folder in (self.path, *map(self.path.joinpath, SUBFOLDERS)) for p in folder.glob(".*.tmp")):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()  # half-written when an earlier process was killed
+            # half-written when an earlier process was killed
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def _refuse_links(self) -> None:
+        """A folder may come from elsewhere: through a link in it, a run would write and delete outside of it."""
+        for name in (LOCK, METRICS, VERDICTS, *SUBFOLDERS):
+            path, wanted = self.path / name, "folder" if name in SUBFOLDERS else "file"
+            if path.is_symlink() or (path.exists() and not (path.is_dir() if name in SUBFOLDERS else path.is_file())):
+                raise InputError(f"{path} is no ordinary {wanted}; a run writes there, so put a {wanted} in its place")
 
     def close(self) -> None:
         if self._lock is not None:
@@ -152,17 +166,17 @@ class RunFolder:
         return self._rows(VERDICTS)
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
-        """All complete lines; a line cut off by a crash is left out."""
-        path = self.path / name
+        """All complete lines. A crash can only cut off the last one, which is left out; any other was damaged later."""
+        path = ordinary(self.path / name)
+        lines = path.read_bytes().split(b"\n") if path.exists() else []
         rows: list[dict[str, Any]] = []
-        for line in path.read_bytes().splitlines() if path.exists() else ():
+        for number, line in enumerate(lines, 1):
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                break
-            if not isinstance(row, dict) or type(row.get("round")) is not int:
-                raise InputError(f"{path} cannot be read: it has a line without a round, {str(row)[:60]}")
-            rows.append(row)
+                rows.append(_row(line))
+            except (ValueError, RecursionError) as error:
+                if number < len(lines):
+                    why = getattr(error, "msg", error)  # json's own text counts lines within this one
+                    raise InputError(f"{path} cannot be read, line {number}: {why}; put it back as the run wrote it") from None
         return rows
 
     def _logs(self) -> list[Path]:
@@ -173,7 +187,7 @@ class RunFolder:
 
     def trace(self) -> dict[str, NDArray[Any]]:
         """ids [T, n] padded with -1, L [T, n, S] padded with NaN, cluster [T, n], round [T]: all that was seen so far."""
-        return join_traces([_trace_chunk(path) for path, *_ in sorted(_numbered(self.path / "trace"))])
+        return read_pieces(sorted(_numbered(self.path / "trace")))
 
     def save_clients(
         self, counts: NDArray[Any] | None, sizes: NDArray[Any], groups: NDArray[Any] | None, names: Sequence[str] = ()
@@ -202,8 +216,8 @@ class RunFolder:
         for old in sorted((self.path / "state").glob("*.ckpt"))[:-KEEP_CHECKPOINTS]:
             old.unlink()
 
-    def restore(self, kind: Any, device: torch.device | str) -> tuple[int, Any, list[str]]:
-        """The newest sound checkpoint as (round, state, complaints about damaged ones); later records are dropped."""
+    def restore(self, kind: Any, device: torch.device | str, tell: Callable[[str], None]) -> tuple[int, Any] | None:
+        """The newest sound checkpoint as (round, state), or None: start again. Whatever was recorded later is dropped."""
         damaged: dict[Path, str] = {}
         for path in sorted((self.path / "state").glob("*.ckpt"), reverse=True):
             try:
@@ -211,18 +225,33 @@ class RunFolder:
             except (InputError, OSError) as error:
                 damaged[path] = str(error)
                 continue
-            for bad in damaged:
+            self._go_back_to(number)
+            for bad, why in damaged.items():
+                tell(f"left out a damaged checkpoint, {bad.name}: {why}")
                 bad.replace(bad.with_suffix(".damaged"))  # out of the way, but there for whoever can still use it
-            self.forget_after(number)
-            return number, state, [f"{bad.name}: {why}" for bad, why in damaged.items()]
-        found = "; ".join(f"{bad.name}: {why}" for bad, why in damaged.items())
-        cure = f"put a good one there, or empty {self.path / 'state'} to start from the beginning"
-        raise InputError(f"{self.path} has no usable checkpoint" + (f" ({found}); {cure}" if damaged else ""))
+            return number, state
+        self._refuse_to_lose(damaged)
+        self._go_back_to(0)  # killed before its first checkpoint
+        return None
+
+    def _refuse_to_lose(self, damaged: Mapping[Path, str]) -> None:
+        """A run without a checkpoint starts from the beginning, unless that would throw away what somebody may still need."""
+        state, finished = self.path / "state", (self.path / "labels.csv").exists()
+        afresh = "begin anew with another --out" if finished else f"empty {state} to start from the beginning"
+        if damaged:
+            found = "; ".join(f"{bad.name}: {why}" for bad, why in damaged.items())
+            changed = set(damaged.values()) == {FOREIGN}  # more likely than that all were mistaken
+            cure = "if config.json was changed, put it back as it was" if changed else "put a good one there"
+            raise InputError(f"{self.path} has no usable checkpoint ({found}); {cure}, or {afresh}")
+        if finished:
+            raise InputError(f"{self.path} holds a finished run without a checkpoint; put one into {state}, or {afresh}")
+        if not state.is_dir():
+            raise InputError(f"{state} is missing, where checkpoints are; put it back, or make it to start from the beginning")
 
     def _read_checkpoint(self, path: Path, kind: Any, device: torch.device | str) -> tuple[int, Any]:
-        saved = unpack(path.read_bytes(), Stamped[kind], device)
+        saved = unpack(ordinary(path).read_bytes(), Stamped[kind], device)
         if saved.run != self._stamp():
-            raise InputError("the checkpoint belongs to another run")
+            raise InputError(FOREIGN)
         if path.stem != f"{saved.round:08d}":
             raise InputError(f"the checkpoint is of round {saved.round}, not of the round that its name says")
         return saved.round, saved.state
@@ -233,10 +262,12 @@ class RunFolder:
             self._digest = hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
         return self._digest
 
-    def forget_after(self, number: int) -> None:
+    def _go_back_to(self, number: int) -> None:
         """Drop what was recorded after a checkpoint: those rounds will be done again."""
-        for log in self._logs():
-            rows = [row for row in self._rows(log.name) if row["round"] <= number]
+        for name in SUBFOLDERS:
+            (self.path / name).mkdir(exist_ok=True)  # some copies lack those that were empty
+        kept = {log: [row for row in self._rows(log.name) if row["round"] <= number] for log in self._logs()}
+        for log, rows in kept.items():  # once all were read: damage in one of them changes nothing
             write_atomically(log, "".join(json.dumps(r) + "\n" for r in rows).encode())
         for path, _, last in _numbered(self.path / "trace"):
             if last > number:
@@ -290,50 +321,18 @@ class RunFolder:
         return sorted(folder.glob("*.safetensors"))
 
 
-def trace_arrays(rows: list[tuple[int, Reported]]) -> dict[str, NDArray[Any]]:
-    """Padded arrays of some rounds' reports."""
-    width = max(len(r.clients) for _, r in rows)
-    steps = max(r.losses.shape[1] for _, r in rows)
-    ids = np.full((len(rows), width), -1, np.int32)
-    cluster = np.full((len(rows), width), -1, np.int32)
-    losses = np.full((len(rows), width, steps), np.nan, rows[0][1].losses.dtype)
-    rewards, readings = np.full((len(rows), width), np.nan), np.full((len(rows), width, 4), np.nan)
-    for i, (_, r) in enumerate(rows):
-        n, s = r.losses.shape
-        ids[i, :n], cluster[i, :n], losses[i, :n, :s] = r.clients, r.which, r.losses
-        rewards[i, :n] = np.nan if r.rewards is None else r.rewards
-        readings[i, :n] = np.nan if r.readings is None else r.readings
-    known = {"ids": ids, "L": losses, "cluster": cluster, "round": np.array([number for number, _ in rows], np.int32)}
-    return known if all(r.rewards is None for _, r in rows) else {**known, "rewards": rewards, "readings": readings}
+def _row(line: bytes) -> dict[str, Any]:
+    row = json.loads(line, parse_int=_whole)
+    if not isinstance(row, dict) or type(row.get("round")) is not int or not 0 <= row["round"] < 2**31:
+        raise ValueError(f"a line without a round, {str(row)[:60]}")
+    return row
 
 
-def join_traces(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Chunks of a trace, padded to common shapes and put end to end."""
-    if not parts:
-        raise InputError("the run has no trace yet; it is written at checkpoints")
-    width = max(p["ids"].shape[1] for p in parts)
-    steps = max(p["L"].shape[2] for p in parts)
-    joined: dict[str, NDArray[Any]] = {"round": np.concatenate([p["round"] for p in parts])}
-    names = [("ids", -1), ("cluster", -1), ("L", np.nan)]
-    for name, more in (("rewards", ()), ("readings", (4,))):  # of rounds in which losses were private
-        if any(name in p for p in parts):
-            parts = [{name: np.full((*p["ids"].shape, *more), np.nan), **p} for p in parts]
-            names.append((name, np.nan))
-    for name, fill in names:
-        last = [steps - p["L"].shape[2] if name == "L" else 0 for p in parts]
-        pad = [((0, 0), (0, width - p["ids"].shape[1]), (0, k))[: p[name].ndim] for p, k in zip(parts, last, strict=True)]
-        joined[name] = np.concatenate([np.pad(p[name], w, constant_values=fill) for p, w in zip(parts, pad, strict=True)])
-    return joined
-
-
-def _trace_chunk(path: Path) -> dict[str, NDArray[Any]]:
-    chunk = read_npz(path)
-    ids, losses = chunk.get("ids"), chunk.get("L")
-    if ids is None or losses is None or not {"cluster", "round"} <= chunk.keys():
-        raise InputError(f"{path} is not a piece of a trace: it has {', '.join(chunk)}, not ids, L, cluster and round")
-    if losses.ndim != 3 or not ids.shape == chunk["cluster"].shape == losses.shape[:2] or chunk["round"].shape != ids.shape[:1]:
-        raise InputError(f"{path} is not a piece of a trace: its arrays do not fit together")
-    return chunk
+def _whole(digits: str) -> int:
+    """Nothing that is counted here needs more than 64 bits, and floating point cannot take any number of digits."""
+    if abs(number := int(digits)) >= 2**63:
+        raise ValueError("a number of more than 64 bits")
+    return number
 
 
 def _numbered(folder: Path) -> Iterator[tuple[Path, int, int]]:
@@ -347,7 +346,7 @@ def _is_remains(path: Path) -> bool:
     """What a run that was killed while it made its folder leaves there."""
     if _TEMPORARY.fullmatch(path.name):
         return True
-    return path.name == "lock" or (path.name in SUBFOLDERS and path.is_dir() and not any(path.iterdir()))
+    return path.name == LOCK or (path.name in SUBFOLDERS and path.is_dir() and not any(path.iterdir()))
 
 
 # A forked worker must not hold the lock: it may outlive its killed parent for a moment, and the run can be resumed at once.

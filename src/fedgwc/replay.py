@@ -24,6 +24,7 @@ from fedgwc.data.npz import read_npz
 from fedgwc.errors import InputError
 from fedgwc.metrics.inputs import histogram
 from fedgwc.record import RunFolder
+from fedgwc.trace import check_reports
 
 MOST_CLIENTS = 10**7
 # What may be known of each client: axes, kinds of numbers, and what they are.
@@ -59,18 +60,12 @@ def read_trace(path: Path) -> Trace:
 
 
 def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
-    missing = [name for name in ("ids", "L") if name not in arrays]
-    if missing:
-        raise InputError(f"{where} has no {' and no '.join(missing)}; a trace holds ids [T, n] and L [T, n, S]")
-    ids, losses = arrays["ids"], arrays["L"]
-    if ids.ndim != 2 or losses.ndim != 3 or losses.shape[:2] != ids.shape or not ids.size:
-        raise InputError(f"{where}: ids must be [T, n] and L [T, n, S], got {ids.shape} and {losses.shape}")
-    if ids.dtype.kind not in "iu" or losses.dtype.kind != "f":
-        raise InputError(f"{where}: ids must be client numbers and L floating point, got {ids.dtype} and {losses.dtype}")
+    check_reports(arrays, where)
+    ids, losses, rewards = arrays["ids"], arrays["L"], arrays.get("rewards")
+    if not ids.size or ids.max() < 0:
+        raise InputError(f"{where} names no client: every entry of ids is negative, which marks places that nobody took")
     if ids.max() > MOST_CLIENTS:
         raise InputError(f"{where}: ids must be client numbers up to {MOST_CLIENTS:,}, got {ids.max()}; number clients from 0")
-    if ids.max() < 0:
-        raise InputError(f"{where} names no client: every entry of ids is negative, which marks places that nobody took")
     given = {name: arrays[name] for name in CLIENTS if name in arrays}
     n_clients = max([int(ids.max()) + 1] + [len(a) for a in given.values() if a.ndim])
     for name, values in given.items():
@@ -79,19 +74,13 @@ def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
     if truth is not None and len(np.unique(truth)) < 2:
         truth = None  # constant: unknown
     counts = None if counts is None else histogram(counts.astype(np.float64))
-    rewards = arrays.get("rewards")
-    if rewards is not None and (rewards.shape != ids.shape or rewards.dtype.kind != "f"):
-        raise InputError(f"{where}: rewards must be [T, n] floating point, got {rewards.shape} of {rewards.dtype}")
-    readings = arrays.get("readings")
-    if readings is not None and (readings.shape != (*ids.shape, 4) or readings.dtype.kind != "f"):
-        raise InputError(f"{where}: readings must be [T, n, 4] floating point, got {readings.shape} of {readings.dtype}")
     if rewards is None and not losses.shape[2]:
         raise InputError(
             f"{where} holds no losses and no rewards: its losses were private, and its algorithm asked for no rewards"
         )
     if losses.dtype == np.float16:  # kept small, but computed with more digits: what seems equal there was not
         losses = losses.astype(np.float32)
-    return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, sizes, rewards, readings)
+    return Trace(ids.astype(np.int64), losses, n_clients, truth, counts, sizes, rewards, arrays.get("readings"))
 
 
 def _check_clients(name: str, values: NDArray[Any], n_clients: int, where: str) -> None:

@@ -267,13 +267,11 @@ class _Run:
         return Result(self.folder.path, self.folder.metrics(), clustering, finished)
 
     def _restore(self, fresh: Any) -> tuple[Any, int]:
-        if not any((self.folder.path / "state").glob("*.ckpt")):
-            self.folder.forget_after(0)  # killed before its first checkpoint: start again
-            return fresh, 0
         kind: Any = Checkpoint[type(fresh)]  # type: ignore[misc]
-        done, saved, complaints = self.folder.restore(kind, self.engine.device)
-        for complaint in complaints:
-            self.progress.message(f"left out a damaged checkpoint, {complaint}")
+        found = self.folder.restore(kind, self.engine.device, self.progress.message)
+        if found is None:
+            return fresh, 0
+        done, saved = found
         self.meter.costs, self.seconds, self.server_seconds = saved.costs, saved.seconds, saved.server_seconds
         self.meter.failures = saved.failures.copy()
         return saved.state, done

@@ -141,8 +141,8 @@ def lookup(table: Mapping[str, T], name: Any, what: str) -> T:
 
 def folder_name(name: str, what: str) -> str:
     """`name`, if it can name a folder where we want it and nowhere else."""
-    if name in ("", ".", "..") or any(c in name for c in "/\\\0"):
-        raise InputError(f"{what} {name!r} cannot be the name of a folder; choose one without / and \\")
+    if name in ("", ".", "..") or any(c in name for c in "/\\") or not name.isprintable():
+        raise InputError(f"{what} {name!r} cannot be the name of a folder; choose one of printable characters without / and \\")
     return name
 
 

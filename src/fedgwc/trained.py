@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,10 @@ from torch import Tensor, nn
 
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
+from fedgwc.files import ordinary
 from fedgwc.record import RunFolder
+
+_MODEL = re.compile(r"cluster-([0-9]{1,9})\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ def load_model(run: str | os.PathLike[str], cluster: int) -> Trained:
 
 def model_files(run: Path) -> dict[int, Path]:
     """The file of each cluster's model, by the cluster's number."""
-    files = {int(path.stem.split("-")[1]): path for path in (run / "models").glob("cluster-*.safetensors")}
+    found = ((_MODEL.fullmatch(path.name), path) for path in (run / "models").glob("*.safetensors"))  # others are not ours
+    files = {int(name[1]): path for name, path in found if name}
     if not files:
         raise InputError(f"{run} has no models yet; they are written when a run is finished")
     return dict(sorted(files.items()))
@@ -66,7 +71,11 @@ def inputs_of(config: Mapping[str, Any]) -> Inputs:
     try:
         about = config["federation"]
         mean, std = (tuple(map(float, about[key])) for key in ("mean", "std"))
-        return Inputs(tuple(about["shape"]), int(about["n_classes"]), mean, std)
+        shape = tuple(map(int, about["shape"]))
+        channels = shape[0] if len(shape) > 1 else 1
+        if not {len(mean), len(std)} <= {0, channels}:
+            raise ValueError(f"{len(mean)} means and {len(std)} deviations for {channels} channels")
+        return Inputs(shape, int(about["n_classes"]), mean, std)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"the run's config.json does not describe its federation: {error!r}") from None
 
@@ -82,7 +91,7 @@ def network_of(config: Mapping[str, Any]) -> nn.Module:
 def filled(network: nn.Module, path: Path) -> nn.Module:
     """`network` with the weights of a model's file."""
     try:
-        network.load_state_dict(safetensors.torch.load_file(path))
+        network.load_state_dict(safetensors.torch.load_file(ordinary(path)))
     except (SafetensorError, RuntimeError, OSError) as error:
         raise InputError(f"{path} does not fit this run's model: {str(error).splitlines()[0]}") from None
     return network

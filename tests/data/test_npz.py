@@ -35,6 +35,12 @@ def test_plain_arrays_come_back(tmp_path: Path, save) -> None:
     got["f"][0, 0] = 1.0  # not a view of the file
 
 
+def test_a_device_is_not_read() -> None:
+    """/dev/zero would be read until memory is full."""
+    with pytest.raises(InputError, match="/dev/null is a device"):
+        read_npz(Path("/dev/null"))
+
+
 def packed(path: Path, content: bytes, how: int = zipfile.ZIP_DEFLATED) -> Path:
     with zipfile.ZipFile(path, "w", how) as archive:
         archive.writestr("x.npy", content)

@@ -23,6 +23,7 @@ from fedgwc.report.content import Page, Section
 from fedgwc.report.convergence import mse_by_cluster, trace_of
 from fedgwc.report.figures import classes, compare, heatmap
 from fedgwc.report.figures.labels import beside, spread
+from fedgwc.report.figures.tree import bands
 from fedgwc.report.load import load
 from fedgwc.report.matrices import at_end, at_splits, fedgwc_of, whole
 from fedgwc.report.methods import Method, differing, methods_of
@@ -329,6 +330,9 @@ HUGE_NUMBER = json.dumps(
         ("clients.npz", None, "clients.npz cannot be read"),
         ("labels.csv", "client,cluster\n0,0\n", "labels.csv cannot be read"),
         ("labels.csv", "a,b\n0,0\n", "labels.csv cannot be read"),
+        ("labels.csv", "client,cluster\n" + "0,0\n" * 20, "each of the 20 clients needs one line"),
+        ("labels.csv", "client,cluster\n" + "".join(f"{k},0\n" for k in range(20)), "its clusters are not those of splits/tree"),
+        ("metrics.jsonl", f'{{"round": 1{"0" * 30}}}\n', "metrics.jsonl cannot be read, line 1"),
         ("splits/tree.json", "{", "tree.json cannot be read"),
         ("splits/tree.json", '[{"id": 0}]', "tree.json cannot be read"),
         ("splits/tree.json", "[]", "tree.json cannot be read"),
@@ -345,6 +349,25 @@ def test_a_damaged_folder_is_named(file: str, content: str | None, message: str,
         (run / file).write_text(content)
     with pytest.raises(InputError, match=message):
         build([run])
+
+
+def test_clients_have_their_clusters_in_whatever_order_they_stand(finished, tmp_path) -> None:
+    run = copied(finished("fedgwc"), tmp_path / "r")
+    head, *rows = (run / "labels.csv").read_text().splitlines()
+    (run / "labels.csv").write_text("\n".join([head, *reversed(rows), ""]))
+    np.testing.assert_array_equal(load(run).clusters, load(finished("fedgwc")).clusters)
+
+
+def test_clusters_may_be_nested_deeply(finished, tmp_path) -> None:
+    """By a tree that is no chain of divisions of 20 clients, but a sound one to read."""
+    run = copied(finished("fedavg"), tmp_path / "r")
+    members, deep = list(range(20)), 3000
+    nodes = [
+        {"id": i, "parent": i - 1 if i else None, "born": 0, "ended": 1, "members": members, "scores": {}} for i in range(deep)
+    ]
+    (run / "splits" / "tree.json").write_text(json.dumps([*nodes[:-1], nodes[-1] | {"ended": None}]))
+    (run / "labels.csv").write_text("client,cluster\n" + "".join(f"{k},{deep - 1}\n" for k in members))
+    assert set(bands(load(run)).values()) == {0.0}
 
 
 def test_distances_that_are_no_numbers_are_named(finished, tmp_path) -> None:
@@ -366,6 +389,12 @@ def test_mistakes_in_the_command(finished, tmp_path) -> None:
     with pytest.raises(InputError, match="wants a folder"):
         report_command([finished("fedavg")], tmp_path / "r.html", tmp_path / "file")
     assert not (tmp_path / "r.html").exists()
+    run = copied(finished("fedavg"), tmp_path / "run")
+    for name in ("config.json", "lock"):
+        before = (run / name).read_bytes()
+        with pytest.raises(InputError, match="is there and no report; name another file"):
+            report_command([run], run / name, None)
+        assert (run / name).read_bytes() == before
 
 
 def test_without_the_extra_it_says_what_to_install(finished, monkeypatch) -> None:

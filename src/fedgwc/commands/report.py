@@ -6,20 +6,31 @@ from pathlib import Path
 
 from fedgwc.codec import write_atomically
 from fedgwc.errors import InputError
+from fedgwc.files import ordinary
 from fedgwc.patience import Patient
 from fedgwc.progress import watcher
 from fedgwc.report import build
+
+PAGE = b"<!doctype html>"  # how all of them begin
 
 
 def report_command(runs: list[Path], out: Path, figures: Path | None) -> None:
     if out.is_dir():
         raise InputError(f"{out} is a folder; name the file to write, for example -o {out / 'report.html'}")
+    if out.exists() and not _is_page(out):
+        raise InputError(f"{out} is there and no report; name another file, for example -o {out.with_name('report.html')}")
     if figures is not None and figures.exists() and not figures.is_dir():
         raise InputError(f"--figures wants a folder, and {figures} is a file")
     try:
         _write(runs, out, figures)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Interrupted. The runs are as they were; the same command begins the page anew.") from None
+
+
+def _is_page(path: Path) -> bool:
+    """Earlier reports are written over; a file of a run, or anything else, is not."""
+    with ordinary(path).open("rb") as file:
+        return file.read(len(PAGE)) == PAGE
 
 
 def _write(runs: list[Path], out: Path, figures: Path | None) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from fedgwc.commands.tables import Table, show
 from fedgwc.core import Floats
 from fedgwc.errors import InputError
+from fedgwc.files import ordinary
 from fedgwc.metrics.evaluation import clustering_scores
 from fedgwc.report.content import plural
 
@@ -77,7 +78,7 @@ def read_labels(path: Path) -> tuple[dict[str, str], dict[str, str] | None]:
 
 
 def _table(path: Path) -> tuple[list[str], list[list[str]]]:
-    if path.is_file() and path.stat().st_size > LARGEST:
+    if ordinary(path).exists() and path.stat().st_size > LARGEST:
         raise InputError(f"{path} is larger than {LARGEST // 2**20} MiB, which no table of clients is")
     try:
         with path.open(newline="", encoding="utf-8") as file:

@@ -8,22 +8,19 @@ from typing import Any
 from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
+from fedgwc.names import printable
 from fedgwc.record import VERDICTS, RunFolder
 
 
 def why_of(folder: RunFolder) -> str | None:
-    """None: the run's algorithm does not tell, or its file does not tell of the divisions there were."""
+    """None: the run's algorithm does not tell."""
     algorithm = experiment(folder.config()["experiment"]).algorithm
     if not (isinstance(algorithm, FedGWC) and algorithm.when == "windows"):
         return None
-    verdicts, metrics = folder.verdicts(), folder.metrics()
     try:
-        told = sum(v["divides"] for v in verdicts)
-        return why(verdicts) if not metrics or metrics[-1]["clusters"] <= 1 + told else None
+        return printable(why(folder.verdicts()))
     except (KeyError, TypeError):
-        raise InputError(
-            f"{folder.path / VERDICTS} is not as it was written; move it away, and no reasons will be given"
-        ) from None
+        raise InputError(f"{folder.path / VERDICTS} is not as it was written; put it back as the run wrote it") from None
 
 
 def why(verdicts: Sequence[Mapping[str, Any]]) -> str:

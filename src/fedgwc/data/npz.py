@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedgwc.data.idx import fill
 from fedgwc.data.zips import BAD_ZIP, members, opened
 from fedgwc.errors import InputError
+from fedgwc.files import ordinary
 
 PLAIN = re.compile(r"[<>|=](b1|[iu][1248]|f[248]|[SU]\d+)")  # numbers and text: no objects, no records
 UNREADABLE = (
@@ -35,6 +36,7 @@ UNREADABLE = (
 
 def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
     """The arrays of an npz file by name; `names`: only those of them that are there."""
+    ordinary(path)
     try:
         with zipfile.ZipFile(path) as archive:
             found = {name.removesuffix(".npy"): info for name, info in members(path, archive).items()}

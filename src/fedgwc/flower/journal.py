@@ -39,16 +39,12 @@ class Journal:
 
     def restore(self, roster: Roster) -> tuple[int, Any] | None:
         """(rounds done, checkpoint), or None if the run was killed before its first one."""
-        folder = self.folder
-        if not any((folder.path / "state").glob("*.ckpt")):
-            folder.forget_after(0)
-            return None
-        done, saved, complaints = folder.restore(self._kind, "cpu")
-        for complaint in complaints:
-            log.warning("left out a damaged checkpoint, %s", complaint)
-        roster.restore(saved.members)
-        log.info("resuming after round %d with %d clients", done, len(roster))
-        return done, saved
+        found: tuple[int, Checkpoint[Any]] | None = self.folder.restore(self._kind, "cpu", log.warning)
+        if found is not None:
+            done, saved = found
+            roster.restore(saved.members)
+            log.info("resuming after round %d with %d clients", done, len(roster))
+        return found
 
     def record(self, number: int, names: Ids | None, state: Any, rounds: Rounds[Any], seconds: float) -> dict[str, Any]:
         """names [M]: of the clusters that trained in this round."""

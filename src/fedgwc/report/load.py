@@ -46,7 +46,7 @@ def load(path: Path) -> Run:
         truth = _truth(known.get("truth"), len(sizes))
         names = _names(known.get("names"), len(sizes))
     nodes = _tree(path / "splits" / "tree.json", len(sizes))
-    clusters = _final(_labels(path / "labels.csv", len(sizes)), nodes)
+    clusters = _labels(path / "labels.csv", len(sizes), nodes)
     matrices = tuple(_matrix(p, len(sizes)) for p in sorted((path / "splits").glob("*.npz")))
     per_client = _per_client(path / "per_client.npz", len(sizes))
     with _reading(path / VERDICTS):
@@ -56,15 +56,15 @@ def load(path: Path) -> Run:
 
 def _samples(known: Mapping[str, NDArray[Any]]) -> tuple[Ids, Floats | None]:
     """How many samples each client has [N], and how many of each class [N, C], which clients need not tell."""
+    sizes = known["sizes"]
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
+        raise ValueError(f"sizes must be one whole number per client, got {sizes.dtype} of shape {sizes.shape}")
     if "counts" not in known:
-        sizes = known["sizes"]
-        if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
-            raise ValueError(f"sizes must be one whole number per client, got {sizes.dtype} of shape {sizes.shape}")
         return sizes.astype(np.int64), None
     counts = np.asarray(known["counts"], np.float64)
-    if counts.ndim != 2 or not np.isfinite(counts).all():
+    if counts.ndim != 2 or len(counts) != len(sizes) or not np.isfinite(counts).all():
         raise ValueError(f"counts must be [clients, classes], got shape {counts.shape}")
-    return counts.sum(1).astype(np.int64), histogram(counts)
+    return sizes.astype(np.int64), histogram(counts)
 
 
 def _judged(row: dict[str, Any]) -> Judged:
@@ -80,10 +80,7 @@ def _judged(row: dict[str, Any]) -> Judged:
 
 def _numbers(row: dict[str, Any]) -> dict[str, Any]:
     """One evaluation; what is no number is not for reports."""
-    numbers = {str(k): v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    if not isinstance(numbers["round"], int):
-        raise ValueError(f"round must be a whole number, got {numbers['round']}")
-    return numbers
+    return {str(k): v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 
 
 @contextmanager
@@ -143,21 +140,17 @@ def _members(given: Any, n_clients: int) -> Ids:
     return members.astype(np.int64)
 
 
-def _labels(path: Path, n_clients: int) -> Ids:
+def _labels(path: Path, n_clients: int, nodes: tuple[Node, ...]) -> Ids:
+    """[N]: the cluster of each client, in whatever order the file has them."""
     with _reading(path), path.open(newline="", encoding="utf-8") as file:
-        labels = np.array([int(row["cluster"]) for row in csv.DictReader(file)], np.int64)
-        if labels.shape != (n_clients,) or labels.min() < 0:
-            raise ValueError(f"{n_clients} clients are known, and {len(labels)} have a cluster")
+        rows = list(csv.DictReader(file))
+        clients, labels = (np.array([int(row[column]) for row in rows], np.int64) for column in ("client", "cluster"))
+        if not np.array_equal(np.sort(clients), np.arange(n_clients)) or labels.min() < 0:
+            raise ValueError(f"each of the {n_clients} clients needs one line with its cluster")
+        labels = labels[np.argsort(clients)]
+        if any(node.ended is None and (labels[node.members] != node.id).any() for node in nodes):
+            raise ValueError("its clusters are not those of splits/tree.json")
         return labels
-
-
-def _final(labels: Ids, nodes: tuple[Node, ...]) -> Ids:
-    """Rows of the model matrix move when clusters split; numbers in the tree stay."""
-    clusters = labels.copy()
-    for node in nodes:
-        if node.ended is None:
-            clusters[node.members] = node.id
-    return clusters
 
 
 def _matrix(path: Path, n_clients: int) -> Matrix:

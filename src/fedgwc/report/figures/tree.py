@@ -37,17 +37,10 @@ def draw(run: Run) -> Figure:
 def bands(run: Run) -> dict[int, float]:
     """Where each cluster's band begins: children lie side by side inside their parent's."""
     low: dict[int, float] = {}
-
-    def place(node: Node, y: float) -> None:
-        low[node.id] = y
-        for child in run.children(node.id):
-            place(child, y)
-            y += len(child.members)
-
-    y = 0.0
-    for root in (n for n in run.nodes if n.parent is None):
-        place(root, y)
-        y += len(root.members)
+    free: dict[int | None, float] = {None: 0.0}  # where the next child of each goes
+    for node in sorted(run.nodes, key=lambda n: n.id):  # parents come before their children
+        low[node.id] = free[node.id] = free[node.parent]
+        free[node.parent] += len(node.members)
     return low
 
 
