@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,24 @@ def fedgwc(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[s
     return subprocess.run(
         [sys.executable, "-m", "fedgwc", *args], capture_output=True, text=True, cwd=cwd, check=False, timeout=120
     )
+
+
+Told = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
+    """`told("list")`: exit code, stdout and stderr of a command in this process, which needs not load everything anew."""
+    from fedgwc.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            main(list(args))
+        return int(end.value.code or 0), *capsys.readouterr()
+
+    return run
 
 
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
@@ -48,37 +67,34 @@ def test_the_default_job_compares_fedavg_with_fedgwc(tmp_path) -> None:
     assert "round 3/3" in done.stderr  # no terminal: plain lines
 
 
-def test_list_names_everything() -> None:
-    done = fedgwc("list")
-    assert done.returncode == 0
-    for name in ("digits", "fedavg", "fedgwc-release", "mlp"):
-        assert name in done.stdout
-
-
-def test_every_algorithm_has_a_line_of_its_own() -> None:
+def test_list_names_everything(told: Told) -> None:
+    """Every algorithm on a line of its own."""
     from fedgwc.algorithms import ABOUT, ALGORITHMS
 
     assert list(ABOUT) == list(ALGORITHMS)
     assert len(set(ABOUT.values())) == len(ABOUT)
-    out = fedgwc("list").stdout
+    code, out, _ = told("list")
+    assert code == 0
+    for name in ("digits", "fedavg", "fedgwc-release", "mlp"):
+        assert name in out
     for name, about in ABOUT.items():
         assert re.search(rf"^  {name} +{re.escape(about)}$", out, re.M)
 
 
-def test_version() -> None:
-    assert re.fullmatch(r"fedgwc \d+\.\d+\.\d+\n", fedgwc("--version").stdout)
+def test_version(told: Told) -> None:
+    assert re.fullmatch(r"fedgwc \d+\.\d+\.\d+\n", told("--version")[1])
 
 
-def test_every_argument_has_a_description() -> None:
+def test_every_argument_has_a_description(told: Told) -> None:
     from fedgwc.cli import app
     from fedgwc.described import described, every_command
 
     arguments = [(name, p) for name, c in every_command(described(app)) for p in c.params if p.param_type_name == "argument"]
     assert len(arguments) > 10
     assert [(name, p.name) for name, p in arguments if not p.help] == []
-    assert "A recipe's name" in fedgwc("run", "--help").stdout
-    assert "list the names" in fedgwc("reproduce", "--help").stdout
-    assert "highest mean accuracy on test data" in " ".join(fedgwc("compare", "--help").stdout.split())
+    assert "A recipe's name" in told("run", "--help")[1]
+    assert "list the names" in told("reproduce", "--help")[1]
+    assert "highest mean accuracy on test data" in " ".join(told("compare", "--help")[1].split())
 
 
 @pytest.mark.parametrize(
@@ -96,14 +112,14 @@ def test_every_argument_has_a_description() -> None:
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(args: list[str], message: str, tmp_path) -> None:
+def test_a_mistake_is_one_sentence_and_exit_code_2(args: list[str], message: str, told: Told, tmp_path) -> None:
     (tmp_path / "occupied").mkdir()
     (tmp_path / "occupied" / "file").write_text("mine")
-    done = fedgwc(*args, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    code, _, said = told(*args)
+    assert code == 2
+    assert message in said
+    assert "Traceback" not in said
+    assert len(said.strip().splitlines()) == 1
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "occupied"]
 
 
@@ -123,18 +139,11 @@ def test_memory_that_runs_out_is_one_sentence(error: Exception, capsys, monkeypa
         main(["run"])
 
 
-def test_ctrl_c_saves_and_says_how_to_resume(tmp_path) -> None:
-    command = [sys.executable, "-m", "fedgwc", "run", "digits", "--set", "rounds=100000", "--out", "r"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "r" / "metrics.jsonl").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    os.kill(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Resume with: fedgwc run --resume --out r" in stderr
-    assert "Traceback" not in stderr
-    assert list((tmp_path / "r" / "state").glob("*.ckpt"))
+def test_a_mistake_ends_the_process_with_nothing_else_said(tmp_path) -> None:
+    done = fedgwc("run", "--resume", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"fedgwc: .*--resume needs --out.*\n", done.stderr)
+    assert not list(tmp_path.iterdir())
 
 
 def test_ctrl_c_on_a_comparison_says_where_it_goes_on(tmp_path) -> None:
@@ -151,15 +160,13 @@ def test_ctrl_c_on_a_comparison_says_where_it_goes_on(tmp_path) -> None:
     assert len({checkpoint.parent for checkpoint in tmp_path.glob("runs/*/*/state/*.ckpt")}) == 2
 
 
-def test_compare_writes_one_table_and_does_nothing_twice(tmp_path) -> None:
-    args = ["compare", "--algorithms", "fedavg,fedavgm", "--seeds", "2", *QUICK, "--out", "c"]
-    done = fedgwc(*args, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "±" in done.stdout
+def test_compare_writes_one_table_and_does_nothing_twice(told: Told, tmp_path) -> None:
+    args = ["compare", "--algorithms", "fedavg,fedavgm", "--seeds", "2", *QUICK, "--out", "c", "-j", "1"]
+    code, out, said = told(*args)
+    assert code == 0, said
+    assert "±" in out
     assert (tmp_path / "c" / "comparison.md").read_text().startswith("| algorithm | clusters |")
     assert (tmp_path / "c" / "comparison.csv").read_text().count("\n") == 3
     before = (tmp_path / "c" / "fedavg-seed0" / "metrics.jsonl").read_bytes()
-    again = fedgwc(*args, cwd=tmp_path)
-    assert again.returncode == 0
-    assert again.stdout == done.stdout
+    assert told(*args)[:2] == (0, out)
     assert (tmp_path / "c" / "fedavg-seed0" / "metrics.jsonl").read_bytes() == before

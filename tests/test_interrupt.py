@@ -19,6 +19,9 @@ from fedgwc.interrupt import PoliteInterrupt, calmly
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc, to see who is there")
 LONG = ["digits", "--set", "rounds=100000", "--set", "evaluate.every=5"]
+CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+BOTH = pytest.mark.parametrize(("number", "code"), CODES)
+BOTH_IN_TIME = pytest.mark.parametrize(("number", "code"), [CODES[0], pytest.param(*CODES[1], marks=pytest.mark.slow)])
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -77,7 +80,7 @@ def calm_line(process: subprocess.Popen[str]) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@BOTH_IN_TIME
 def test_while_the_command_loads(number: int, code: int, start: Start, tmp_path: Path) -> None:
     process = start("run", *LONG)
     until(lambda: has_loaded(process, "numpy"))  # torch, which takes seconds, comes next
@@ -87,7 +90,7 @@ def test_while_the_command_loads(number: int, code: int, start: Start, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@BOTH_IN_TIME
 def test_while_the_processes_of_a_comparison_load(number: int, code: int, start: Start, tmp_path: Path) -> None:
     process = start("compare", *LONG, "--jobs", "2")
     until(lambda: len(spawned(process.pid)) == 2)
@@ -115,7 +118,7 @@ def test_a_comparison_says_whose_process_was_killed_and_the_others_save(start: S
     assert list(tmp_path.glob("c/*/state/*.ckpt"))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@BOTH
 def test_a_run_with_workers(number: int, code: int, start: Start, tmp_path: Path) -> None:
     """They are told of a group's end too, and the round still wants their answers: none counts as failed."""
     process = start("run", *LONG, "--set", "engine.how=workers", "--set", "engine.workers=2", "--out", "r")

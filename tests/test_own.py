@@ -8,11 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 import fedgwc
@@ -30,6 +32,7 @@ import numpy as np
 from torch import nn
 
 import fedgwc
+from fedgwc.cli import main
 from fedgwc.data import from_arrays
 
 
@@ -65,15 +68,44 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@contextmanager
+def as_before() -> Iterator[None]:
+    """What is loaded meanwhile is forgotten. Libraries stay: many of them cannot be loaded twice."""
+    with patch.dict(fedgwc.ALGORITHMS), patch.dict(MODELS), patch.dict(DATASETS), patch.dict(os.environ):
+        path, modules = sys.path.copy(), set(sys.modules)
+        yield
+        sys.path[:] = path
+        for name in [name for name in sys.modules if name.startswith(PREFIX) and name not in modules]:
+            del sys.modules[name]
+
+
 @pytest.fixture
 def _as_before() -> Iterator[None]:
-    with patch.dict(fedgwc.ALGORITHMS), patch.dict(MODELS), patch.dict(DATASETS), patch.dict(os.environ), patch.dict(sys.modules):
-        before = sys.path.copy()
+    with as_before():
         yield
-        sys.path[:] = before
 
 
-def test_every_command_knows_what_a_file_enters(folder: Path) -> None:
+@pytest.fixture
+def told(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """`told("run", "--resume")`: exit code and stderr of a command in this process, which forgets what the command loaded.
+
+    As in a process of its own, modules in the folder can be imported, so that loading one would be seen.
+    """
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+
+    def run(*args: str) -> tuple[int, str]:
+        with as_before(), pytest.raises(SystemExit) as end:
+            main(list(args))
+        return int(end.value.code or 0), capsys.readouterr().err
+
+    return run
+
+
+Told = Callable[..., tuple[int, str]]
+
+
+def test_every_command_knows_what_a_file_enters(folder: Path, told: Told) -> None:
     both = ["--use", "mine.py", "--use", "parts.py"]
     done = command(
         "compare", *both, *OWN, "-a", "fedavg,trimmed", "--sweep", "trimmed.trim=1,2", "-j", "2", "-o", "c", cwd=folder
@@ -81,49 +113,59 @@ def test_every_command_knows_what_a_file_enters(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert {p.name for p in folder.glob("c/*seed0")} == {"fedavg-seed0", "trimmed-trim=1-seed0", "trimmed-trim=2-seed0"}
     run = "c/trimmed-trim=1-seed0"
-    assert command("replay", run, cwd=folder).returncode == 0
+    assert told("replay", run)[0] == 0
 
     resume = ["run", "--resume", "-o", run, "--set", "rounds=8"]
-    refused = command(*resume, cwd=folder)
-    assert refused.returncode == 2
-    assert f"{run} cannot go on: unknown algorithm 'trimmed'" in refused.stderr
-    assert refused.stderr.endswith("one of your own is entered first, by a command's --use FILE.py\n")
-    assert "unknown data set 'coins'" in command(*resume, "--use", "mine.py", cwd=folder).stderr
+    code, refused = told(*resume)
+    assert code == 2
+    assert f"{run} cannot go on: unknown algorithm 'trimmed'" in refused
+    assert refused.endswith("one of your own is entered first, by a command's --use FILE.py\n")
+    assert "unknown data set 'coins'" in told(*resume, "--use", "mine.py")[1]
     resumed = command(*resume, cwd=folder, **{VARIABLE: "mine.py:parts.py"})
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads((folder / run / "metrics.jsonl").read_text().splitlines()[-1])["round"] == 8
 
 
-def test_a_replay_needs_no_algorithm_but_its_losses(folder: Path) -> None:
+def test_a_replay_needs_no_algorithm_but_its_losses(told: Told) -> None:
     run = ["run", "digits", "--use", "mine.py", "--set", "algorithm.name=trimmed", "--set", "rounds=3", "-o", "r"]
-    assert command(*run, cwd=folder).returncode == 0
-    done = command("replay", "r", "--set", "algorithm.name=fedgwc-paper", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    assert told(*run)[0] == 0
+    assert "trimmed" not in fedgwc.ALGORITHMS
+    code, said = told("replay", "r", "--set", "algorithm.name=fedgwc-paper")
+    assert code == 0, said
     whose = "r: recorded by trimmed, clustered here as fedgwc-paper would; the losses stay those of the models that were trained"
-    assert whose in done.stderr
+    assert whose in said
 
 
 @pytest.mark.parametrize(("table", "what"), [("algorithm", "algorithm"), ("data", "data set"), ("model", "model")])
-def test_a_folder_or_a_recipe_that_names_code_loads_none(table: str, what: str, folder: Path) -> None:
+def test_a_folder_or_a_recipe_that_names_code_loads_none(table: str, what: str, folder: Path, told: Told) -> None:
     """They may come from anybody, and have nothing else wrong with them."""
     (folder / "evil.py").write_text("open('loaded', 'w')")
-    quick = ["run", "digits", "--set", "rounds=1"]
-    assert command(*quick, "-o", "r", cwd=folder).returncode == 0
+    assert told("run", "digits", "--set", "rounds=1", "-o", "r")[0] == 0
+    np.savez(folder / "x.npz", x=np.zeros((3, 1, 8, 8), np.float32), y=np.zeros(3, int))
     config = json.loads((folder / "r" / "config.json").read_text())
     recipe = recipes()["digits"].read_text()
+    refused = [["run", "evil.toml"], ["run", "--resume", "-o", "r", "--set", "rounds=2"]]
+    if table != "algorithm":  # a comparison names its algorithms itself
+        refused.append(["compare", "evil.toml", "-j", "1"])
     for name in ("evil", "evil.py"):
         named = re.sub(rf"(?m)^\[{table}\]\n(name = .*\n)?", f'[{table}]\nname = "{name}"\n', recipe)
         (folder / "evil.toml").write_text(named if f"[{table}]" in recipe else f'{recipe}\n[{table}]\nname = "{name}"\n')
         config["experiment"][table]["name"] = name
         (folder / "r" / "config.json").write_text(json.dumps(config))
-        for args in (["run", "evil.toml"], ["compare", "evil.toml"], ["run", "--resume", "-o", "r", "--set", "rounds=2"]):
-            done = command(*args, cwd=folder)
-            if args[0] == "compare" and table == "algorithm":  # it names its algorithms itself
-                continue
-            assert done.returncode == 2
-            assert f"unknown {what} '{name}'" in done.stderr
+        for args in refused:
+            code, said = told(*args)
+            assert code == 2
+            assert f"unknown {what} '{name}'" in said
         for args in (["replay", "r"], ["report", "r"], ["assign", "r", "x.npz"]):
-            command(*args, cwd=folder)
+            told(*args)
+    assert not (folder / "loaded").exists()
+
+
+def test_a_process_loads_none_either(folder: Path) -> None:
+    (folder / "evil.py").write_text("open('loaded', 'w')")
+    done = command("run", "digits", "--set", "algorithm.name=evil", cwd=folder)
+    assert done.returncode == 2
+    assert "unknown algorithm 'evil'" in done.stderr
     assert not (folder / "loaded").exists()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fedgwc.cli import main
 from fedgwc.data import made
 from fedgwc.data.cifar import CIFAR100
 from fedgwc.data.cifar_sets import cifar100
@@ -96,15 +97,18 @@ def fedgwc(*args: str, cwd: Path) -> subprocess.Popen[str]:
 ALONE = ("--set", "engine.how=one-by-one", "--set", "engine.threads=1")
 
 
-def test_the_command_takes_a_scale(tmp_path: Path) -> None:
-    process = fedgwc("compare", "femnist", "-a", "fedavg,ifca", "--scale", "smoke", *ALONE, "-o", "c", cwd=tmp_path)
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    assert "ifca" in out
+def test_the_command_takes_a_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDGWC_DATA", str(tmp_path / "data"))
+    with pytest.raises(SystemExit) as end:
+        main(["compare", "femnist", "-a", "fedavg,ifca", "--scale", "smoke", *ALONE, "-o", "c", "-j", "1"])
+    assert not end.value.code
+    assert "ifca" in capsys.readouterr().out
     assert (tmp_path / "data" / made.FOLDER / "emnist").is_dir()
-    process = fedgwc("run", "femnist", "--scale", "tiny", cwd=tmp_path)
-    assert process.communicate()[1] == "fedgwc: unknown scale 'tiny'; choose from full, short, smoke\n"
-    assert process.returncode == 2
+    with pytest.raises(SystemExit) as end:
+        main(["run", "femnist", "--scale", "tiny"])
+    assert capsys.readouterr().err == "fedgwc: unknown scale 'tiny'; choose from full, short, smoke\n"
+    assert end.value.code == 2
 
 
 @pytest.mark.slow

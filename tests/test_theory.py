@@ -27,8 +27,8 @@ def rewards(n_clients: int, rng: np.random.Generator) -> np.ndarray:
 MU, SIGMA2 = 0.5, 0.05
 
 
-@pytest.mark.parametrize("power", [1.0, 0.75], ids=["1/t", "t^-0.75"])
-def test_theorem_1_robbins_monro_weights_converge_to_the_mean_reward(power: float) -> None:
+@pytest.mark.parametrize(("power", "near"), [(1.0, 0.008), (0.75, 0.015)], ids=["1/t", "t^-0.75"])
+def test_theorem_1_robbins_monro_weights_converge_to_the_mean_reward(power: float, near: float) -> None:
     """Step sizes in l2 but not in l1: every path ends at mu."""
     rng, n = np.random.default_rng(0), 300
     gamma = np.zeros(n)
@@ -39,7 +39,7 @@ def test_theorem_1_robbins_monro_weights_converge_to_the_mean_reward(power: floa
         if t in (40, 400, 4000):
             errors[t] = float(((gamma - MU) ** 2).mean() ** 0.5)
     assert errors[4000] < errors[400] < errors[40]  # in L2
-    assert np.abs(gamma - MU).max() < 0.02  # and every single path
+    assert np.abs(gamma - MU).max() < near  # and every single path
 
 
 def test_theorem_1_needs_its_condition() -> None:

@@ -18,13 +18,14 @@ import fedgwc
 from fedgwc.commands.assign import assign
 from fedgwc.data import DATASETS, from_arrays
 from fedgwc.experiment import Experiment, experiment
+from fedgwc.models import MODELS
 from fedgwc.runner import run
 from fedgwc.trained import Inputs, Trained
 
 TABLES: dict[str, Any] = {
     "rounds": 3,
     "data": {"name": "coloured"},
-    "model": {"name": "mobilenet_v2", "dropout": 0.0},
+    "model": {"name": "normed"},
     "local": {"steps": 1, "batch": 4, "lr": 0.01},
     "algorithm": {"name": "ifca", "k": 2},
 }
@@ -33,8 +34,22 @@ TABLES: dict[str, Any] = {
 def coloured(*, seed: int) -> Any:
     """Bytes with a mean and deviation per channel: all that has to be prepared as in training."""
     r = np.random.default_rng(seed)
-    federation = from_arrays(r.integers(0, 256, (60, 3, 32, 32)).astype(np.uint8), r.integers(0, 3, 60), np.arange(60) % 4)
+    federation = from_arrays(r.integers(0, 256, (60, 3, 8, 8)).astype(np.uint8), r.integers(0, 3, 60), np.arange(60) % 4)
     return replace(federation, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+
+
+def normed(shape: tuple[int, ...], n_classes: int, *, weights: str | None = None) -> nn.Module:
+    """The smallest network that differs in evaluation mode, and may start from a file as mobilenet_v2 does."""
+    network = nn.Sequential(nn.Conv2d(shape[0], 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 6 * 6, n_classes))
+    if weights is not None:
+        network.load_state_dict(torch.load(weights))
+    return network
+
+
+@pytest.fixture
+def _coloured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATASETS, "coloured", coloured)
+    monkeypatch.setitem(MODELS, "normed", normed)
 
 
 @pytest.fixture
@@ -53,9 +68,9 @@ def test_it_predicts_what_the_run_measured(finished: Path, small: Callable[..., 
         assert right.double().mean().item() == pytest.approx(known["accuracy"][client])
 
 
-def test_samples_are_prepared_as_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_coloured")
+def test_samples_are_prepared_as_in_training(tmp_path: Path) -> None:
     """Bytes, a mean and deviation per channel, and BatchNorm in evaluation mode."""
-    monkeypatch.setitem(DATASETS, "coloured", coloured)
     job = experiment(TABLES, "trained")
     folder = run(job, tmp_path / "run").folder
     federation = job.federation()
@@ -87,8 +102,8 @@ def test_only_the_model_and_the_data_are_read(finished: Path, tmp_path: Path) ->
     assert isinstance(fedgwc.load_model(finished, 1), Trained)
 
 
-def test_weights_that_training_started_from_may_be_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DATASETS, "coloured", coloured)
+@pytest.mark.usefixtures("_coloured")
+def test_weights_that_training_started_from_may_be_gone(tmp_path: Path) -> None:
     folder = run(experiment(TABLES, "trained"), tmp_path / "run").folder
     config = json.loads((folder / "config.json").read_text())
     config["experiment"]["model"]["weights"] = "nowhere.pth"

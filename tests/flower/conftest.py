@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -20,6 +21,16 @@ else:
     def _no_grace(monkeypatch) -> None:
         """Nobody writes error replies here, so there is nothing to wait for past a deadline."""
         monkeypatch.setattr("fedgwc.flower.post.GRACE", 0.0)
+
+
+@pytest.fixture
+def nobody_listens(monkeypatch) -> None:
+    """Whatever else this machine serves, where a check looks for a server there is none."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from shutil import copy, copytree
 from typing import Any
@@ -27,7 +29,9 @@ from fedgwc.deploy.write import Plan, init
 from fedgwc.errors import InputError
 
 from . import blobs
-from .real import toml, until
+from .real import free_port, toml, until
+
+pytestmark = pytest.mark.usefixtures("nobody_listens")
 
 
 def fails(error: Exception) -> Callable[..., Any]:
@@ -38,9 +42,8 @@ def fails(error: Exception) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch) -> Path:
+def folder(tmp_path) -> Path:
     """A federation whose server's machine is there, and nothing runs on it yet."""
-    monkeypatch.setattr(socket, "create_connection", fails(ConnectionRefusedError()))
     blobs.write(tmp_path / "blobs.npz")
     (tmp_path / "recipe.toml").write_text(toml(blobs.tables(tmp_path / "blobs.npz")))
     init(tmp_path / "d", Plan(str(tmp_path / "recipe.toml"), host="fed.example.org", port=9))
@@ -129,29 +132,32 @@ MODELS["net"] = net
 """
 
 
-def test_ones_own_code_goes_with_the_app(folder, tmp_path) -> None:
-    """Each command in a process of its own, as nodes and an operator's later commands are."""
+def test_ones_own_code_goes_with_the_app(folder, tmp_path, monkeypatch, capsys) -> None:
+    """What loads it does so in a process of its own, as nodes and an operator's later commands are."""
     (tmp_path / "mine.py").write_text(OWN)
     recipe = {**blobs.tables(tmp_path / "blobs.npz"), "model": {"name": "net", "bias": False}}
     (tmp_path / "recipe.toml").write_text(toml(recipe))
     python = [sys.executable, "-m"]
     told = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
-    init = [*python, "fedgwc", "deploy", "init", "own", "--recipe", "recipe.toml"]
-    assert "unknown model 'net'" in subprocess.run(init, **told).stderr
-    refused = subprocess.run([*init, "--use", "mine"], **told)
+    init = ["init", "own", "--recipe", "recipe.toml", "--port", str(free_port())]
+    monkeypatch.chdir(tmp_path)
+    assert code(*init) == 2
+    assert "unknown model 'net'" in capsys.readouterr().err
+    refused = subprocess.run([*python, "fedgwc", "deploy", *init, "--use", "mine"], **told)
     assert "the app carries files to the nodes, and no installed modules; give a FILE.py" in refused.stderr
     assert not (tmp_path / "own").exists()
-    assert subprocess.run([*init, "--use", "mine.py"], **told).returncode == 0
+    made = subprocess.run([*python, "fedgwc", "deploy", *init, "--use", "mine.py"], **told)
+    assert made.returncode == 0, made.stderr
     assert (tmp_path / "own/app/fedgwc_app/own/mine.py").read_text() == OWN
 
     (tmp_path / "mine.py").unlink()
-    check = [*python, "fedgwc", "deploy", "check", "own"]
-    done = subprocess.run(check, **told)
+    done = subprocess.run([*python, "fedgwc", "deploy", "check", "own"], **told)
     assert done.returncode == 0, done.stderr
-    for part in ("client", "server"):
-        subprocess.run([*python, f"fedgwc_app.{part}"], cwd=tmp_path / "own" / "app", check=True)
+    apps = [sys.executable, "-c", "import fedgwc_app.client, fedgwc_app.server"]
+    subprocess.run(apps, cwd=tmp_path / "own" / "app", check=True)
     (tmp_path / "own/app/fedgwc_app/own/mine.py").write_text("import nowhere")
-    assert "mine.py cannot be loaded: ModuleNotFoundError" in subprocess.run(check, **told).stderr
+    assert code("check", "own") == 2
+    assert "mine.py cannot be loaded: ModuleNotFoundError" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -364,14 +370,19 @@ def test_a_node_that_the_server_refuses_for_a_while_tries_again(folder, tmp_path
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_ending_a_nodes_script_ends_the_node(number: int, folder, tmp_path) -> None:
     body = f"trap 'touch {tmp_path}/ended; exit 0' TERM\ntouch {tmp_path}/started\nwhile :; do /bin/sleep 0.1; done"
-    node = subprocess.Popen([folder / "nodes" / "node-1" / "start.sh"], env=fake_node(tmp_path, body))
+    script = folder / "nodes" / "node-1" / "start.sh"
+    # What a shell starts with & ignores SIGINT, and so would all of its offspring.
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    node = subprocess.Popen([script], env=fake_node(tmp_path, body), start_new_session=True, preexec_fn=heeds)
     try:
         until("it runs", (tmp_path / "started").exists, 20)
         node.send_signal(number)
         assert node.wait(20) == 143
         assert (tmp_path / "ended").exists()
     finally:
-        node.kill()
+        with suppress(ProcessLookupError):  # all of it has ended, as it should
+            os.killpg(node.pid, signal.SIGKILL)
+        node.wait()
 
 
 def test_a_run_that_cannot_be_submitted_is_told(folder, tmp_path, monkeypatch, capsys) -> None:

@@ -24,6 +24,8 @@ from .grids import LocalGrid
 from .real import toml
 from .worlds import QUICK, nodes_for
 
+pytestmark = pytest.mark.usefixtures("nobody_listens")
+
 TWENTY = {"name": "digits", "groups": [{"clients": 20}]}
 OWN = {"name": "arrays", "n_classes": 3}
 MLP = {"name": "mlp", "hidden": [4]}

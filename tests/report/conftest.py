@@ -10,6 +10,8 @@ import pytest
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.experiment import experiment
+from fedgwc.report import build
+from fedgwc.report.content import Page
 from fedgwc.runner import run
 
 EAGER = {"when": "visits", "visits": 1, "min_size": 2}  # splits within a few rounds
@@ -43,3 +45,9 @@ def finished(tmp_path_factory) -> Callable[..., Path]:
 @pytest.fixture(scope="session", params=ALGORITHMS)
 def any_run(request, finished) -> Path:
     return finished(request.param)
+
+
+@pytest.fixture(scope="session")
+def any_page(any_run) -> Page:
+    """Its figures take longest, and all tests look at the same."""
+    return build([any_run])

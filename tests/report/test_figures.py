@@ -63,8 +63,8 @@ def faults(figure: Figure) -> list[str]:
     return found
 
 
-def test_figures_of_every_algorithm_can_be_read(any_run) -> None:
-    for picture in build([any_run]).pictures:
+def test_figures_of_every_algorithm_can_be_read(any_page) -> None:
+    for picture in any_page.pictures:
         assert not faults(picture.figure), picture.name
 
 
