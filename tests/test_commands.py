@@ -114,6 +114,19 @@ def test_replay_says_why(fedgwc: Command, run_folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("n_clients", [1, 5])
+def test_clients_too_few_to_be_divided_are_told_so(n_clients: int, fedgwc: Command, tmp_path: Path) -> None:
+    """Not that more rounds would do it; and a report can be made of them."""
+    few = f"{n_clients} clients are never divided, it takes at least 6 (with algorithm.min_size=3)"
+    groups = f"data.groups=[{{clients={n_clients}}}]"
+    answer = fedgwc("run", "digits", "--set", groups, "--set", "rounds=3", "--out", tmp_path / "few")
+    assert f"fedgwc: no division: {few}\n" in answer.out
+    assert few in answer.err
+    assert few in fedgwc("replay", tmp_path / "few").out
+    assert fedgwc("report", tmp_path / "few", "--out", tmp_path / "few.html").code == 0
+    assert f"No attempt: {few}." in (tmp_path / "few.html").read_text()
+
+
 def test_a_run_says_why(fedgwc: Command, tmp_path: Path) -> None:
     settings = ["--set", "algorithm.name=fedgwc", "--set", "algorithm.rate=1.0", "--set", "model.hidden=[8]"]
     answer = fedgwc("run", "digits", *settings, "--set", "rounds=2", "--out", tmp_path / "a")

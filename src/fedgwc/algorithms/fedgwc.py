@@ -120,9 +120,8 @@ class FedGWC:
 
     def notes(self, n_clients: int) -> list[str]:
         """What a user should know about a federation of this size; InputError if it is too large."""
-        if not self.is_divisible(n_clients):
-            few = f"{n_clients} clients are never divided: that takes at least {self.fewest}"
-            return [f"{few} (algorithm.min_size={self.min_size}, twice)" if self.min_size > 1 else few]
+        if few := self.too_few(n_clients):
+            return [few]
         if n_clients <= self.pairs_up_to:
             return []
         most = f"{n_clients:,} clients are more than algorithm.pairs_up_to={self.pairs_up_to}"
@@ -132,6 +131,12 @@ class FedGWC:
             f"{most}, and when={self.when} needs to know every pair: {12 * n_clients**2 / 2**30:.1f} GiB with the affinity; "
             f"set algorithm.pairs_up_to={n_clients} if there is so much memory, or when=windows as the preset fedgwc has it"
         )
+
+    def too_few(self, n_clients: int) -> str:
+        """That so few clients are never divided; empty if they may be."""
+        if self.is_divisible(n_clients):
+            return ""
+        return f"{n_clients} clients are never divided, it takes at least {self.fewest} (with algorithm.min_size={self.min_size})"
 
     def round(self, state: FedGWCState, engine: Engine, rng: Rng) -> FedGWCState:
         return self.advance(copied(state), engine, rng)

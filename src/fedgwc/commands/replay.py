@@ -47,7 +47,7 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Interrupted. The run is as it was; the same command begins anew.") from None
     if len(results) == 1:
-        _tell_splits(*results[0], tells=algorithms[0].when == "windows")
+        _tell_splits(*results[0], algorithms[0], trace.n_clients)
     numbers = [_numbers(trace, state) for state, _ in results]
     rows = [[*map(str, s.values()), *row.values()] for s, row in zip(settings, numbers, strict=True)]
     show(Table([*settings[0], *numbers[0]], rows))
@@ -121,9 +121,9 @@ def _one(trace: Trace, algorithm: FedGWC, seed: int, progress: Watcher, done: in
     return replay(trace, algorithm, seed=seed, watch=watch, reuse=True), verdicts
 
 
-def _tell_splits(state: FedGWCState, verdicts: Verdicts, tells: bool) -> None:
+def _tell_splits(state: FedGWCState, verdicts: Verdicts, algorithm: FedGWC, n_clients: int) -> None:
     if not state.splits:
-        print(why(verdicts) if tells else "no split")
+        print(why(verdicts, algorithm.too_few(n_clients)) if algorithm.when == "windows" else "no split")
     reasons = {v["cluster"]: v["why"] for v in verdicts if v["divides"]}
     for s in state.splits:
         children = np.bincount(s.labels)

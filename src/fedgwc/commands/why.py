@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.data.npz import read_npz
 from fedgwc.errors import InputError
 from fedgwc.experiment import experiment
 from fedgwc.names import printable
@@ -17,16 +18,18 @@ def why_of(folder: RunFolder) -> str | None:
     algorithm = experiment(folder.config()["experiment"]).algorithm
     if not (isinstance(algorithm, FedGWC) and algorithm.when == "windows"):
         return None
+    known = folder.path / "clients.npz"
+    too_few = algorithm.too_few(len(read_npz(known)["sizes"])) if known.is_file() else ""
     try:
-        return printable(why(folder.verdicts()))
+        return printable(why(folder.verdicts(), too_few))
     except (KeyError, TypeError):
         raise InputError(f"{folder.path / VERDICTS} is not as it was written; put it back as the run wrote it") from None
 
 
-def why(verdicts: Sequence[Mapping[str, Any]]) -> str:
-    """The first division that was not undone and its reason, or the last reason not to divide."""
+def why(verdicts: Sequence[Mapping[str, Any]], too_few: str = "") -> str:
+    """The first division that was not undone and its reason, or the last reason not to divide; `too_few`: nobody can be."""
     if not verdicts:
-        return "no division yet: the first window of rounds has not come to its end"
+        return f"no division: {too_few}" if too_few else "no division yet: the first window of rounds has not come to its end"
     divisions: list[Mapping[str, Any]] = []
     for v in verdicts:
         if v["divides"]:

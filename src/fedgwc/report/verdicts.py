@@ -93,7 +93,9 @@ def _rule(a: FedGWC) -> str:
 
 
 def _waiting(run: Run, algorithm: FedGWC) -> str:
-    """That the first window is not over yet, if so."""
+    """That clients are too few, or that the first window is not over yet, if so."""
+    if few := algorithm.too_few(len(run.clusters)):
+        return f"No attempt: {few}."
     matrices = at_end(run)
     if len(matrices) != 1 or matrices[0].visits is None or not (matrices[0].distances is None and matrices[0].paths is None):
         return ""
