@@ -114,6 +114,20 @@ def test_replay_says_why(fedgwc: Command, run_folder: Path) -> None:
     )
 
 
+def test_what_was_probably_meant(fedgwc: Command, run_folder: Path) -> None:
+    """Settings of an algorithm that does not run, or of another data set; the folder of a run in place of a recipe."""
+    whose = "ifca.k is a setting of ifca, and this runs fedgwc; add --set algorithm.name=ifca"
+    refused(fedgwc("run", "digits", "--set", "ifca.k=3"), whose)
+    refused(fedgwc("run", "--set", "ifca.k=3"), "this runs fedavg and fedgwc")
+    refused(fedgwc("run", "digits", "--set", "data.path=own"), "digits has no setting 'path', arrays has: choose it by data.name")
+    for given in (run_folder, run_folder / "config.json"):
+        refused(fedgwc("run", given), f"to go on with the run: fedgwc run --resume --out {run_folder}")
+    refused(
+        fedgwc("run", "digits", "--set", "fedgwc.when=visits", "--set", "fedgwc.sides=true"),
+        "no use of sides beside its other settings\n",
+    )
+
+
 @pytest.mark.parametrize("n_clients", [1, 5])
 def test_clients_too_few_to_be_divided_are_told_so(n_clients: int, fedgwc: Command, tmp_path: Path) -> None:
     """Not that more rounds would do it; and a report can be made of them."""

@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -106,6 +106,10 @@ class Experiment:
         settings = dict(self.tables["data"])
         build = known(DATASETS, settings.pop("name", None), "data set")
         seed = _seed(settings.pop("seed", self.seed), "data.seed")
+        for key in settings.keys() - _settings_of(build):
+            if others := [other for other, its in DATASETS.items() if key in _settings_of(its)]:
+                name = self.tables["data"]["name"]
+                raise InputError(f"{name} has no setting {key!r}, {', '.join(others)} has: choose it by data.name")
         return call(build, settings, "data", seed=seed)
 
     def module(self, federation: Shaped, start: int = 0) -> nn.Module:
@@ -240,6 +244,9 @@ def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[Ass
     name = str(recipe or DEFAULT_RECIPE)
     known = recipes()
     path = known.get(name, Path(name))
+    folder = path.parent if path.name == "config.json" else path
+    if (folder / "config.json").is_file():
+        raise InputError(f"{name} is of a run, and no recipe; to go on with the run: fedgwc run --resume --out {folder}")
     if not path.is_file():
         hint = did_you_mean(name, known)
         raise InputError(f"no recipe {name!r}{hint}: it is neither a file nor one of {', '.join(sorted(known))}")
@@ -267,12 +274,16 @@ def assigned(tables: dict[str, Any], sets: Iterable[Assignment]) -> dict[str, An
     return tables
 
 
+def _settings_of(build: Callable[..., Any]) -> set[str]:
+    return {"seed", *inspect.signature(build).parameters}
+
+
 def _renamed(tables: dict[str, Any], kind: str, known: Mapping[str, Any], names: list[Any]) -> dict[str, Any]:
     """Another data set or model has other settings: those of the recipe's that it does not know were not meant for it."""
     own = _table(tables, kind)
     if not names or not isinstance(names[-1], str) or names[-1] not in known or names[-1] == own.get("name"):
         return tables
-    its = {"seed", *inspect.signature(known[names[-1]]).parameters}
+    its = _settings_of(known[names[-1]])
     return {**tables, kind: {key: value for key, value in own.items() if key in its}}
 
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -108,6 +109,13 @@ def test_scripts_are_sound_and_ports_differ(folder) -> None:
         assert os.access(script, os.X_OK)
     ports = [re.search(r"127\.0\.0\.1 --port (\d+)", s.read_text()) for s in scripts if "nodes" in s.parts]
     assert len({m.group(1) for m in ports if m}) == 3
+
+
+def test_keys_stay_out_of_a_repository_around_them(folder, tmp_path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    shutil.copytree(folder, tmp_path / "federation")
+    said = subprocess.run(["git", "status", "--short", "-uall"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert said == ""
 
 
 def test_keys_are_never_overwritten(folder) -> None:

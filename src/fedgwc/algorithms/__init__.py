@@ -91,6 +91,6 @@ def check_used(algorithm: Algorithm[Any], settings: Iterable[str], name: str) ->
     """Who sets something wants an effect; a preset may well list what it does not use."""
     for key in settings:
         if key in idle(algorithm):
-            users = [other for other, a in ALGORITHMS.items() if hasattr(a, key) and key not in idle(a)]
+            users = [other for other, a in ALGORITHMS.items() if other != name and hasattr(a, key) and key not in idle(a)]
             remedy = f"; {', '.join(users)} would: choose one by algorithm.name" if users else ""
             raise InputError(f"{name} makes no use of {key} beside its other settings{remedy}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedgwc.algorithms import ALGORITHMS
 from fedgwc.commands.tables import comparison_table, show
 from fedgwc.commands.why import why_of
 from fedgwc.errors import InputError
@@ -14,6 +16,7 @@ from fedgwc.progress import watcher
 from fedgwc.record import RunFolder
 from fedgwc.runner import Result, run
 from fedgwc.scale import scaled_experiment
+from fedgwc.settings import parse_assignment
 from fedgwc.track import TensorBoard, check_tracker
 
 DEFAULT_JOB = ("fedavg", "fedgwc")
@@ -33,11 +36,13 @@ def run_command(
     elif recipe is None and not any(s.split("=")[0].strip() == "algorithm.name" for s in sets):
         if out is not None and RunFolder(out).has_run():  # its two runs would be written inside of that one
             raise InputError(f"{out} already holds a run; --resume goes on with it, another --out begins anew")
+        _check_whose(sets, DEFAULT_JOB)
         jobs = {name: scaled_experiment(DEFAULT_RECIPE, [*sets, f"algorithm.name={name}"], scale) for name in DEFAULT_JOB}
         print(f"{jobs['fedavg'].about}: one model for all (fedavg) against one per group (fedgwc)\n", file=sys.stderr)
         results = {name: _one(job, out / name if out else None, track) for name, job in jobs.items()}
     else:
         job = scaled_experiment(recipe, sets, scale)
+        _check_whose(sets, [job.algorithm_name])
         results = {job.algorithm_name: _one(job, out, track)}
     show(comparison_table([(name, [r.last]) for name, r in results.items()], detail=False))
     for result in results.values():
@@ -45,6 +50,17 @@ def run_command(
         if reason := why_of(folder):
             print(f"\n{_algorithm_of(folder)}: {reason}")
     print("\nWritten: " + ", ".join(str(r.folder) for r in results.values()))
+
+
+def _check_whose(sets: list[str], names: Sequence[str]) -> None:
+    """A recipe may have settings for any algorithm; who sets one on the command line means the one that runs."""
+    mine = {part for name in names for part in (name, name.partition("-")[0])}
+    for path, _ in map(parse_assignment, sets):
+        if path[0] in ALGORITHMS and path[0] not in mine:
+            raise InputError(
+                f"{'.'.join(path)} is a setting of {path[0]}, and this runs {' and '.join(names)}; "
+                f"add --set algorithm.name={path[0]}, or leave it out"
+            )
 
 
 def _resumed(job: Job, out: Path | None, track: str | None) -> dict[str, Result]:

@@ -124,6 +124,7 @@ def init(folder: Path, plan: Plan, own: Iterable[str] = ()) -> list[str]:
     known["private_losses"] = json.dumps(plan.private_losses)
     for template, target in (FILES | PROXY if plan.proxied else FILES).items():
         _fill(template, folder / target, known)
+    (folder / ".gitignore").write_text("*\n", encoding="utf-8")  # it holds keys, and may have been made inside of a repository
     (folder / "deploy.json").write_text(json.dumps(asdict(plan), indent=2) + "\n", encoding="utf-8")
     return configs
 
