@@ -112,9 +112,10 @@ def test_scripts_are_sound_and_ports_differ(folder) -> None:
 
 
 def test_keys_stay_out_of_a_repository_around_them(folder, tmp_path) -> None:
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    shutil.copytree(folder, tmp_path / "federation")
-    said = subprocess.run(["git", "status", "--short", "-uall"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    shutil.copytree(folder, tmp_path / "repository" / "federation")
+    git = {"cwd": tmp_path / "repository", "check": True, "capture_output": True, "text": True}
+    subprocess.run(["git", "init", "-q"], **git)
+    said = subprocess.run(["git", "status", "--short", "-uall"], **git).stdout
     assert said == ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import tokenize
 import zipfile
@@ -41,9 +42,9 @@ def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, NDAr
         with zipfile.ZipFile(path) as archive:
             found = {name.removesuffix(".npy"): info for name, info in members(path, archive).items()}
             wanted = found if names is None else [name for name in names if name in found]
-            unpacked, free = sum(found[name].file_size for name in wanted), free_memory()
-            if unpacked > free:
-                raise ValueError(f"it unpacks to {unpacked / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB of memory are free")
+            unpacked, most = sum(found[name].file_size for name in wanted), memory() / 2
+            if unpacked > most:
+                raise ValueError(f"it unpacks to {unpacked / 2**30:.1f} GiB, more than half of this machine's memory")
             return {name: _member(archive, found[name]) for name in wanted}
     except UNREADABLE as error:
         raise InputError(
@@ -51,13 +52,9 @@ def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, NDAr
         ) from None
 
 
-def free_memory() -> float:
-    """Bytes; infinite where the system does not say. One that is asked for more may end the process instead of refusing."""
-    try:
-        found = re.search(r"^MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        return math.inf
-    return int(found[1]) * 1024 if found else math.inf
+def memory() -> int:
+    """Bytes that this machine has. Who is asked for more may be ended by the system instead of refusing."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
