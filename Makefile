@@ -29,10 +29,10 @@ lint: .venv/dev ## Style and types
 	$(BIN)/mypy
 
 test: lint ## Lint, types and tests
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: .venv/dev ## The checks that take longer
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 --dist worksteal -m slow
 
 bench: .venv/dev ## What is measured, against whom
 	$(BIN)/python -m benchmarks

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="ne
 LONG = ["digits", "--set", "rounds=100000", "--set", "evaluate.every=5"]
 CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 BOTH = pytest.mark.parametrize(("number", "code"), CODES)
-BOTH_IN_TIME = pytest.mark.parametrize(("number", "code"), [CODES[0], pytest.param(*CODES[1], marks=pytest.mark.slow)])
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -80,7 +79,7 @@ def calm_line(process: subprocess.Popen[str]) -> str:
     return lines[0]
 
 
-@BOTH_IN_TIME
+@BOTH
 def test_while_the_command_loads(number: int, code: int, start: Start, tmp_path: Path) -> None:
     process = start("run", *LONG)
     until(lambda: has_loaded(process, "numpy"))  # torch, which takes seconds, comes next
@@ -90,7 +89,7 @@ def test_while_the_command_loads(number: int, code: int, start: Start, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
-@BOTH_IN_TIME
+@pytest.mark.parametrize(("number", "code"), [CODES[0], pytest.param(*CODES[1], marks=pytest.mark.slow)])
 def test_while_the_processes_of_a_comparison_load(number: int, code: int, start: Start, tmp_path: Path) -> None:
     process = start("compare", *LONG, "--jobs", "2")
     until(lambda: len(spawned(process.pid)) == 2)

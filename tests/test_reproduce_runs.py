@@ -112,7 +112,7 @@ def test_every_table_and_figure_runs(tmp_path, capsys) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path) -> None:
-    settings = ["--set", "rounds=150", "--set", "evaluate.every=1"]
+    settings = ["--set", "rounds=80", "--set", "evaluate.every=1"]
     command = [sys.executable, "-m", "fedgwc", "reproduce", "fig-mse", "--scale", "smoke", *settings, "-o", "o", "-j", "1"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     metrics = tmp_path / "o" / "runs" / "cifar10-smoke-fedgwc-paper-seed0" / "metrics.jsonl"
@@ -124,7 +124,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path) -> None:
     assert process.returncode == 130
     assert "The same command goes on from here" in stderr
     done = len(metrics.read_text().splitlines())
-    assert 0 < done < 150
+    assert 0 < done < 80
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert again.returncode == 0, again.stderr
-    assert len(metrics.read_text().splitlines()) == 150
+    assert len(metrics.read_text().splitlines()) == 80
