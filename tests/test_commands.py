@@ -119,12 +119,15 @@ def test_what_was_probably_meant(fedgwc: Command, run_folder: Path) -> None:
     whose = "ifca.k is a setting of ifca, and this runs fedgwc; add --set algorithm.name=ifca"
     refused(fedgwc("run", "digits", "--set", "ifca.k=3"), whose)
     refused(fedgwc("run", "--set", "ifca.k=3"), "this runs fedavg and fedgwc")
-    refused(fedgwc("run", "digits", "--set", "data.path=own"), "digits has no setting 'path', arrays has: choose it by data.name")
+    refused(
+        fedgwc("run", "digits", "--set", "data.path=own"),
+        "data set digits has no setting 'path', arrays has: choose one by data.name",
+    )
     for given in (run_folder, run_folder / "config.json"):
         refused(fedgwc("run", given), f"to go on with the run: fedgwc run --resume --out {run_folder}")
     refused(
         fedgwc("run", "digits", "--set", "fedgwc.when=visits", "--set", "fedgwc.sides=true"),
-        "no use of sides beside its other settings\n",
+        "no use of sides beside its other settings; without these it would\n",
     )
 
 
@@ -201,7 +204,7 @@ def test_replay_exports_what_it_can_read_again(fedgwc: Command, run_folder: Path
         (["--set", "algorithm.name=fedavg"], "fedavg does not cluster by losses"),
         (["--set", "algorithm.betta=1"], "did you mean beta?"),
         (["--set", "algorithm.beta=0"], "beta must be positive and finite, got 0.0"),
-        (["--set", "algorithm.gain=2"], "fedgwc makes no use of gain beside its other settings; fedgwc would"),
+        (["--set", "algorithm.gain=2"], "fedgwc makes no use of gain beside its other settings; without these it would"),
         (["--sweep", "algorithm.beta"], "a sweep is written key=value,value"),
         (["--sweep", "algorithm.score=affinity,rows"], "algorithm.score must be one of"),
     ],

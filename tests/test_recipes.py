@@ -172,5 +172,5 @@ def test_another_data_set_or_model_takes_over_only_what_it_knows() -> None:
     assert job.tables["data"] == {"name": "arrays", "path": "own"}
     assert job.tables["model"] == {"name": "cnn"}
     assert load("cifar100", ["data.name=cifar10"]).tables["data"]["groups"]  # which both know
-    with pytest.raises(InputError, match="data has no setting 'train_size'"):
+    with pytest.raises(InputError, match=r"arrays has no setting 'train_size', .*digits.* have: choose one by data.name"):
         load("digits", ["data.name=arrays", "data.path=own", "data.train_size=3"]).federation()

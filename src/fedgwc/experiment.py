@@ -109,7 +109,8 @@ class Experiment:
         for key in settings.keys() - _settings_of(build):
             if others := [other for other, its in DATASETS.items() if key in _settings_of(its)]:
                 name = self.tables["data"]["name"]
-                raise InputError(f"{name} has no setting {key!r}, {', '.join(others)} has: choose it by data.name")
+                have = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'}: choose one by data.name"
+                raise InputError(f"data set {name} has no setting {key!r}, {have}")
         return call(build, settings, "data", seed=seed)
 
     def module(self, federation: Shaped, start: int = 0) -> nn.Module:

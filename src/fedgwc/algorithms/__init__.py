@@ -93,4 +93,6 @@ def check_used(algorithm: Algorithm[Any], settings: Iterable[str], name: str) ->
         if key in idle(algorithm):
             users = [other for other, a in ALGORITHMS.items() if other != name and hasattr(a, key) and key not in idle(a)]
             remedy = f"; {', '.join(users)} would: choose one by algorithm.name" if users else ""
+            if name in ALGORITHMS and key not in idle(ALGORITHMS[name]):
+                remedy = "; without these it would"
             raise InputError(f"{name} makes no use of {key} beside its other settings{remedy}")
