@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup run test test-slow lint bench torture browser clean
+.PHONY: help setup run test test-slow lint golden bench torture browser clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -33,6 +33,13 @@ test: lint ## Lint, types and tests
 
 test-slow: .venv/dev ## The checks that take longer
 	$(BIN)/pytest -n 2 --dist worksteal -m slow
+
+golden: .venv/dev ## Whether results are, bit for bit, those of another commit: make golden BASE=v0.1.0
+	@test -n "$(BASE)" || { echo "say which commit to compare with: make golden BASE=COMMIT"; exit 2; }
+	@rm -rf build/golden && mkdir -p build/golden && git worktree prune && git worktree add -q --force --detach build/golden/base $(BASE)
+	@PYTHONPATH=build/golden/base/src $(BIN)/python tests/golden/freeze.py build/golden/before.json > build/golden/before.log 2>&1 || { tail -5 build/golden/before.log; exit 1; }
+	@PYTHONPATH=src $(BIN)/python tests/golden/freeze.py build/golden/now.json > build/golden/now.log 2>&1 || { tail -5 build/golden/now.log; exit 1; }
+	@$(BIN)/python tests/golden/freeze.py --compare build/golden/before.json build/golden/now.json; code=$$?; git worktree remove --force build/golden/base; exit $$code
 
 bench: .venv/dev ## What is measured, against whom
 	$(BIN)/python -m benchmarks

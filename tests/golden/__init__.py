@@ -1,0 +1,1 @@
+"""What every algorithm computes, frozen: see `freeze.py`."""
