@@ -115,13 +115,19 @@ def minibatches(local: LocalTraining, sizes: Tensor, keys: Tensor, bounds: Bound
 class FlatModel:
     """A classifier as a pure function of one vector: its parameters first, then its floating-point buffers.
 
-    The vector is what travels and what is averaged. Integer buffers stay where they are.
+    The vector is what travels and what is averaged. Integer buffers stay where they are, and so does what is frozen:
+    parameters with `requires_grad=False`, and the buffers of submodules in evaluation mode (a BatchNorm after `eval()`).
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> None:
-        self.module = copy.deepcopy(module).to(device=device, dtype=dtype).requires_grad_(False).train()
-        params, buffers = dict(self.module.named_parameters()), dict(self.module.named_buffers())
-        floats = {k: b for k, b in buffers.items() if b.is_floating_point()}
+        self.module = copy.deepcopy(module).to(device=device, dtype=dtype)
+        if not self.module.training:  # evaluated as a whole, before it came here: no single layer is meant
+            self.module.train()
+        params = {k: p for k, p in self.module.named_parameters() if p.requires_grad}
+        buffers = dict(self.module.named_buffers())
+        fixed = {k for k in buffers if not self.module.get_submodule(k.rpartition(".")[0]).training}
+        floats = {k: b for k, b in buffers.items() if b.is_floating_point() and k not in fixed}
+        # Copied before each pass: a layer in training may write to them.
         self.integers = {k: b for k, b in buffers.items() if not b.is_floating_point()}
         self.param_names = tuple(params)
         self.names = (*params, *floats)
@@ -131,12 +137,19 @@ class FlatModel:
         self.size = sum(self.lengths)
         self.dtype, self.device = dtype, torch.device(device)
         if not self.n_params:
-            raise InputError(f"{type(module).__name__} has no parameters to train")
+            why = "all of them are frozen" if any(True for _ in module.parameters()) else "there are none"
+            raise InputError(f"{type(module).__name__} has no parameters to train, {why}; give it some that need gradients")
 
     def vector(self) -> Tensor:
-        """[D]: the module's present state."""
+        """[D]: the module's present state, without what is frozen."""
         state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
-        return torch.cat([state[k].reshape(-1) for k in self.names])
+        return torch.cat([state[k].detach().reshape(-1) for k in self.names])
+
+    @property
+    def frozen(self) -> dict[str, Tensor]:
+        """Parameters and floating-point buffers that are the same for everybody and never move."""
+        state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return {k: t.detach() for k, t in state.items() if k not in self.names and t.is_floating_point()}
 
     def tensors(self, theta: Tensor, own: bool = False) -> dict[str, Tensor]:
         """Views of theta [D] in the module's own shapes; `own`: copies, which start where CUDA libraries expect tensors to."""

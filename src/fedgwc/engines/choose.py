@@ -23,11 +23,12 @@ class Traits:
 
 
 def traits_of(module: nn.Module) -> Traits:
+    """Of a module as it trains: layers in evaluation mode have no batch statistics and draw nothing."""
     layers = list(module.modules())
     return Traits(
         any(isinstance(m, nn.modules.conv._ConvNd) for m in layers),
-        any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in layers),
-        any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in layers),
+        any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in layers),
+        any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 and m.training for m in layers),
     )
 
 

@@ -12,7 +12,8 @@ def check_fits(module: nn.Module, shape: tuple[int, ...], n_classes: int) -> Non
     """One sample of `shape` must give a score for each class."""
     if not isinstance(module, nn.Module):
         raise InputError(f"the model must be a torch module, an instance, got {module!r}")
-    was_training, any_of_it = module.training, next(module.parameters(), torch.zeros(()))
+    modes = {layer: layer.training for layer in module.modules()}  # single layers may be frozen in evaluation mode
+    any_of_it = next(module.parameters(), torch.zeros(()))
     module.eval()
     try:
         with torch.no_grad():
@@ -21,7 +22,8 @@ def check_fits(module: nn.Module, shape: tuple[int, ...], n_classes: int) -> Non
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"the model cannot take samples of shape {shape}: {why}; give one that is built for them") from error
     finally:
-        module.train(was_training)
+        for layer, training in modes.items():
+            layer.training = training
     if not isinstance(scores, torch.Tensor) or scores.ndim != 2 or len(scores) != 1 or scores.shape[1] < n_classes:
         got = f"shape {tuple(scores.shape)}" if isinstance(scores, torch.Tensor) else f"a {type(scores).__name__}"
         raise InputError(

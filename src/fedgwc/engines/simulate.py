@@ -46,7 +46,7 @@ class Simulator:
         if self.settings.deterministic:
             require_determinism()
         self.model = FlatModel(module, DTYPES[self.settings.dtype], self.device)
-        self.traits: Traits = traits_of(module)
+        self.traits: Traits = traits_of(self.model.module)
         self.how, self.threads, self.workers = choose(self.settings, self.traits, self.device)
         self.chunk = self.settings.chunk or most_stacked(self.model.size, self.device)
         self.samples = Samples(federation, self.device, self.model.dtype)

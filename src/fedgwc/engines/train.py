@@ -47,7 +47,6 @@ def stacked_step(
 ) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """`sgd_step` of many clients in kernels made for them."""
     twin = FlatModel(fused(model.module, precision), model.dtype, model.device)
-    twin.module.train()
     gradient = torch.func.vmap(stacked_conv.wrapped(gradient_of(twin), precision, channels_last), randomness="different")
 
     def step(theta: Tensor, velocity: Tensor, anchor: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
