@@ -23,10 +23,11 @@ setup: .venv/dev ## Create .venv with the package and all that tests need
 run: .venv/core ## The main job: FedAvg against FedGWC on digits
 	$(BIN)/fedgwc run
 
-lint: .venv/dev ## Style and types
+lint: .venv/dev ## Style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 test: lint ## Lint, types and tests
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"

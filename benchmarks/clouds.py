@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.second_look import is_tried, who_waits
-from fedgwc.algorithms.windows import places
-from fedgwc.commands.tables import Table, markdown
-from fedgwc.core import Floats, Ids
-from fedgwc.cuts import best_cut
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.cuts import best_cut
+from fedgwc.algorithms.auto.second_look import is_tried, who_waits
+from fedgwc.algorithms.auto.windows import places
+from fedgwc.core.types import Floats, Ids
+from fedgwc.runs.tables import Table, markdown
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]
 KINDS: dict[str, Draw] = {

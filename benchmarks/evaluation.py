@@ -20,11 +20,11 @@ import torch
 from benchmarks.made import cifar_like
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.ifca import IFCA
-from fedgwc.core import Rng, Scores
+from fedgwc.core.types import Rng, Scores
 from fedgwc.engines.settings import EngineSettings
-from fedgwc.engines.simulate import Simulator
-from fedgwc.local import LocalTraining
+from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
+from fedgwc.training.local import LocalTraining
 
 K = 5
 WAYS = {

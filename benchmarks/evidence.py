@@ -23,22 +23,22 @@ from unittest.mock import patch
 import numpy as np
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.beginnings import fresh
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import Cluster
-from fedgwc.algorithms.second_look import LATE
-from fedgwc.algorithms.verdicts import NO_ONE_WAITS, Attempt
-from fedgwc.codec import write_atomically
-from fedgwc.commands.tables import Table, markdown
-from fedgwc.core import Floats, Ids
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.beginnings import fresh
+from fedgwc.algorithms.auto.second_look import LATE
+from fedgwc.algorithms.auto.state import Cluster
+from fedgwc.algorithms.auto.verdicts import NO_ONE_WAITS, Attempt
+from fedgwc.core.types import Floats, Ids
 from fedgwc.engines.settings import cores
+from fedgwc.io.atomic import write_atomically
 from fedgwc.metrics import (
     adjusted_rand_index,
     rand_index,
     wasserstein_adjusted_davies_bouldin,
     wasserstein_adjusted_silhouette,
 )
-from fedgwc.replay import read_trace, replay
+from fedgwc.runs.replay import read_trace, replay
+from fedgwc.runs.tables import Table, markdown
 
 ROOT = Path(__file__).parents[1]
 KEPT, PAGE = ROOT / "results/evidence.json", ROOT / "docs/algorithms/fedgwc-evidence.md"
@@ -78,25 +78,35 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "`min_size` 6": {"min_size": 6},
     "`n_max` 2": {"n_max": 2},
     "`n_max` 10": {"n_max": 10},
-    **halved_and_doubled("foretold by {} deviations", "algorithms.verdicts.FORETOLD", 1.5, 6),
-    **halved_and_doubled("settled after {} rounds", "algorithms.fedgwc.SETTLED", 5, 20),
-    "drift from the second window on": {"constants": {"algorithms.verdicts.SURE": 0}},
-    "drift from the fourth window on": {"constants": {"algorithms.verdicts.SURE": 2}},
-    **halved_and_doubled("tried from {} clients of a side on", "algorithms.second_look.SMALLEST", 5, 18),
-    **halved_and_doubled("trusted from {} clients of a side on", "algorithms.second_look.MANY", 8, 30),
-    **halved_and_doubled("{} of a side unsure", "algorithms.second_look.NEAR", 0.125, 0.5),
-    **halved_and_doubled("unsure up to {} of the way", "algorithms.second_look.UNSURE", 0.4, 1.6),
-    **halved_and_doubled("an axis for every {} clients", "algorithms.windows.PER_DIRECTION", 5, 20),
-    **halved_and_doubled("axes of echoes: {}", "algorithms.windows.HELPING", 1, 4),
-    **halved_and_doubled("usual losses with step {}", "algorithms.learning.USUAL", 0.05, 0.2),
-    **halved_and_doubled("first losses at most {} from usual", "algorithms.learning.MOST", 0.5, 2),
-    **halved_and_doubled("losses bounded at {} median deviations", "readings.BEYOND", 2.5, 10),
-    **halved_and_doubled("a cut stands at {} of the best gain", "algorithms.proposals.STANDS", 0.25, 1.0),
-    **halved_and_doubled("at most {} put aside", "cuts.MOST_ASIDE", 0.05, 0.2),
-    **halved_and_doubled("{} random lines", "cuts.LINES", 6, 24),
-    "groups from 5 clients on": {"constants": {"cuts.TOO_FEW": 5, "algorithms.proposals.TOO_FEW": 5, "cuts.TOO_FEW_IN_ONE": 3}},
+    **halved_and_doubled("foretold by {} deviations", "algorithms.auto.verdicts.FORETOLD", 1.5, 6),
+    **halved_and_doubled("settled after {} rounds", "algorithms.auto.algorithm.SETTLED", 5, 20),
+    "drift from the second window on": {"constants": {"algorithms.auto.verdicts.SURE": 0}},
+    "drift from the fourth window on": {"constants": {"algorithms.auto.verdicts.SURE": 2}},
+    **halved_and_doubled("tried from {} clients of a side on", "algorithms.auto.second_look.SMALLEST", 5, 18),
+    **halved_and_doubled("trusted from {} clients of a side on", "algorithms.auto.second_look.MANY", 8, 30),
+    **halved_and_doubled("{} of a side unsure", "algorithms.auto.second_look.NEAR", 0.125, 0.5),
+    **halved_and_doubled("unsure up to {} of the way", "algorithms.auto.second_look.UNSURE", 0.4, 1.6),
+    **halved_and_doubled("an axis for every {} clients", "algorithms.auto.windows.PER_DIRECTION", 5, 20),
+    **halved_and_doubled("axes of echoes: {}", "algorithms.auto.windows.HELPING", 1, 4),
+    **halved_and_doubled("usual losses with step {}", "algorithms.auto.learning.USUAL", 0.05, 0.2),
+    **halved_and_doubled("first losses at most {} from usual", "algorithms.auto.learning.MOST", 0.5, 2),
+    **halved_and_doubled("losses bounded at {} median deviations", "algorithms.auto.readings.BEYOND", 2.5, 10),
+    **halved_and_doubled("a cut stands at {} of the best gain", "algorithms.auto.proposals.STANDS", 0.25, 1.0),
+    **halved_and_doubled("at most {} put aside", "algorithms.auto.cuts.MOST_ASIDE", 0.05, 0.2),
+    **halved_and_doubled("{} random lines", "algorithms.auto.cuts.LINES", 6, 24),
+    "groups from 5 clients on": {
+        "constants": {
+            "algorithms.auto.cuts.TOO_FEW": 5,
+            "algorithms.auto.proposals.TOO_FEW": 5,
+            "algorithms.auto.cuts.TOO_FEW_IN_ONE": 3,
+        }
+    },
     "groups from 20 clients on": {
-        "constants": {"cuts.TOO_FEW": 20, "algorithms.proposals.TOO_FEW": 20, "cuts.TOO_FEW_IN_ONE": 12}
+        "constants": {
+            "algorithms.auto.cuts.TOO_FEW": 20,
+            "algorithms.auto.proposals.TOO_FEW": 20,
+            "algorithms.auto.cuts.TOO_FEW_IN_ONE": 12,
+        }
     },
     "by client, `pairs_up_to` 0": {"pairs_up_to": 0},
     "without drift": {"drift": np.inf},

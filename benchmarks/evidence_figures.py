@@ -20,13 +20,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.evidence import ROOT, recordings
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.windows import places
-from fedgwc.core import Floats
-from fedgwc.cuts import best_cut, seen_across
-from fedgwc.readings import Readings
-from fedgwc.replay import Trace, read_trace, replay
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.cuts import best_cut, seen_across
+from fedgwc.algorithms.auto.readings import Readings
+from fedgwc.algorithms.auto.windows import places
+from fedgwc.core.types import Floats
 from fedgwc.report.theme import LIGHT, MARKERS, NEUTRAL, PAPER, house_style, looks
+from fedgwc.runs.replay import Trace, read_trace, replay
 
 FIGURES = ROOT / "docs/figures"
 NEVER = FedGWC(gain=np.inf, drift=np.inf)  # divides nobody

@@ -25,19 +25,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgwc.aggregate import Aggregator
-from fedgwc.algorithms.beginnings import children
+from fedgwc.algorithms.aggregate import Aggregator
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.beginnings import children
 from fedgwc.algorithms.fedavg import FedAvg
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.core import Rng
+from fedgwc.core.types import Rng
 from fedgwc.engines.meter import Meter
-from fedgwc.engines.simulate import Simulator
+from fedgwc.engines.simulator import Simulator
 from fedgwc.engines.transfer import Reading
-from fedgwc.experiment import Experiment, load
-from fedgwc.interrupt import PoliteInterrupt
-from fedgwc.progress import Lines
-from fedgwc.record import RunFolder
-from fedgwc.runner import _Run
+from fedgwc.runs.experiment import Experiment, load
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.interrupt import PoliteInterrupt
+from fedgwc.runs.loop import _Run
+from fedgwc.runs.progress import Lines
 
 BLOCK = 50  # rounds
 PARTS: dict[str, list[tuple[type, str]]] = {

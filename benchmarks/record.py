@@ -14,11 +14,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fedgwc.batch import do_all
-from fedgwc.data.roots import data_root
-from fedgwc.errors import InputError
-from fedgwc.experiment import Experiment, load
-from fedgwc.record import RunFolder
+from fedgwc.core.errors import InputError
+from fedgwc.data.sources.roots import data_root
+from fedgwc.runs.batch import do_all
+from fedgwc.runs.experiment import Experiment, load
+from fedgwc.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)

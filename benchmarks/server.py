@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import Cluster
-from fedgwc.interactions import affinity, fedgw_cluster, update_interactions
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.state import Cluster
+from fedgwc.algorithms.fedgwc.interactions import affinity, fedgw_cluster, update_interactions
 from fedgwc.metrics import adjusted_rand_index
 
 

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 import triton
 
-from fedgwc.engines import triton_block as tb
-from fedgwc.engines import triton_conv as tc
+from fedgwc.engines.kernels import triton_block as tb
+from fedgwc.engines.kernels import triton_conv as tc
 
 NONE = (0, 0)  # padding
 FIVE = (5, 5)  # kernel

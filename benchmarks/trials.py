@@ -27,9 +27,9 @@ from benchmarks.evidence import (
     with_constants,
     with_table,
 )
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.experiment import load
-from fedgwc.runner import rounds
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.runs.experiment import load
+from fedgwc.runs.loop import rounds
 
 KEPT = ROOT / "results/trials.json"
 SEEDS, ROUNDS = range(3), 3000
@@ -53,16 +53,16 @@ FEDERATIONS: dict[str, tuple[str, ...]] = {
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     DEFAULT: {},
-    **halved_and_doubled("up to {} witnesses of a side", "algorithms.second_look.WITNESSES", 4, 14),
-    **halved_and_doubled("asked every {} trainings", "algorithms.second_look.EVERY", 5, 20),
-    **halved_and_doubled("clear at {} deviations", "algorithms.second_look.CLEAR", 2.5, 10.0),
-    **halved_and_doubled("{} trainings at most", "algorithms.second_look.LONGEST", 20, 80),
-    **halved_and_doubled("undone below {} deviations", "algorithms.second_look.FAINT", 1.0, 4.0),
-    **halved_and_doubled("{} misplaced before anybody is asked", "algorithms.second_look.SELDOM", 0.05, 0.2),
-    **halved_and_doubled("outliers from {} median deviations on", "algorithms.second_look.OUTLIER", 2.5, 10.0),
-    **halved_and_doubled("late for {} windows", "algorithms.second_look.LATE", 2, 6),
-    **halved_and_doubled("{} of a side unsure", "algorithms.second_look.NEAR", 0.125, 0.5),
-    **halved_and_doubled("unsure up to {} of the way", "algorithms.second_look.UNSURE", 0.4, 1.6),
+    **halved_and_doubled("up to {} witnesses of a side", "algorithms.auto.second_look.WITNESSES", 4, 14),
+    **halved_and_doubled("asked every {} trainings", "algorithms.auto.second_look.EVERY", 5, 20),
+    **halved_and_doubled("clear at {} deviations", "algorithms.auto.second_look.CLEAR", 2.5, 10.0),
+    **halved_and_doubled("{} trainings at most", "algorithms.auto.second_look.LONGEST", 20, 80),
+    **halved_and_doubled("undone below {} deviations", "algorithms.auto.second_look.FAINT", 1.0, 4.0),
+    **halved_and_doubled("{} misplaced before anybody is asked", "algorithms.auto.second_look.SELDOM", 0.05, 0.2),
+    **halved_and_doubled("outliers from {} median deviations on", "algorithms.auto.second_look.OUTLIER", 2.5, 10.0),
+    **halved_and_doubled("late for {} windows", "algorithms.auto.second_look.LATE", 2, 6),
+    **halved_and_doubled("{} of a side unsure", "algorithms.auto.second_look.NEAR", 0.125, 0.5),
+    **halved_and_doubled("unsure up to {} of the way", "algorithms.auto.second_look.UNSURE", 0.4, 1.6),
     "without trials": {"second_look": False},
 }
 

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 import fedgwc
-from fedgwc.core import cohort_size, sample
+from fedgwc.core.sampling import cohort_size, sample
 from fedgwc.data import Group, digits
-from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.models import mlp
+from fedgwc.runs.evaluation import evaluate_clustering
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 import fedgwc
-from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.data import Group, digits
-from fedgwc.metrics.evaluation import evaluate_clustering
 from fedgwc.models import mlp
+from fedgwc.runs.evaluation import evaluate_clustering
 
 federation = digits(seed=0, groups=(Group(22), Group(8, relabel=1)), train_size=40, test_size=15)
 torch.manual_seed(0)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from fedgwc.experiment import Experiment, experiment
+from fedgwc.runs.experiment import Experiment, experiment
 
 # The same examples for everybody, so that a test fails where something was changed. HYPOTHESIS_PROFILE=explore draws others.
 settings.register_profile("same", derandomize=True, deadline=None)

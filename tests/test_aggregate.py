@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Updates, stacked
-from fedgwc.errors import InputError
+from fedgwc.algorithms.aggregate import Aggregator, Server
+from fedgwc.core.errors import InputError
+from fedgwc.core.tensors import stacked
+from fedgwc.core.types import Updates
 
 
 def updates(models: list[list[float]], sizes: list[int], n_params: int | None = None) -> Updates:

@@ -28,7 +28,7 @@ Told = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
     """`told("list")`: exit code, stdout and stderr of a command in this process, which needs not load everything anew."""
-    from fedgwc.cli import main
+    from fedgwc.cli.app import main
 
     monkeypatch.chdir(tmp_path)
 
@@ -42,7 +42,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
     code = (
-        "import sys\ntry:\n    from fedgwc.cli import main; main(['--help'])\nexcept SystemExit: pass\n"
+        "import sys\ntry:\n    from fedgwc.cli.app import main; main(['--help'])\nexcept SystemExit: pass\n"
         "print([m for m in ('torch', 'scipy', 'sklearn', 'numpy') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -86,8 +86,8 @@ def test_version(told: Told) -> None:
 
 
 def test_every_argument_has_a_description(told: Told) -> None:
-    from fedgwc.cli import app
-    from fedgwc.described import described, every_command
+    from fedgwc.cli.app import app
+    from fedgwc.cli.help import described, every_command
 
     arguments = [(name, p) for name, c in every_command(described(app)) for p in c.params if p.param_type_name == "argument"]
     assert len(arguments) > 10
@@ -125,12 +125,12 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(args: list[str], message: str
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory\nat line 1")])
 def test_memory_that_runs_out_is_one_sentence(error: Exception, capsys, monkeypatch) -> None:
-    from fedgwc.cli import main
+    from fedgwc.cli.app import main
 
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("fedgwc.commands.run.run_command", fail)
+    monkeypatch.setattr("fedgwc.cli.run.run_command", fail)
     with pytest.raises(SystemExit, match="2"):
         main(["run"])
     assert re.fullmatch(r"fedgwc: memory ran out \(.*\); ask for less at once, .*\n", capsys.readouterr().err)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgwc.codec import pack, unpack
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.io.state_file import pack, unpack
 
 
 @dataclass(frozen=True)

@@ -15,16 +15,16 @@ import pytest
 import safetensors.torch
 import torch
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.cli import main
-from fedgwc.commands.why import why, why_of
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.cli.app import main
+from fedgwc.cli.why import why, why_of
 from fedgwc.data import Group, digits
-from fedgwc.data.catalogue import SOURCES
-from fedgwc.experiment import experiment
-from fedgwc.record import RunFolder
+from fedgwc.data.sources.catalogue import SOURCES
 from fedgwc.report.load import load as load_run
 from fedgwc.report.matrices import fedgwc_of
-from fedgwc.runner import run
+from fedgwc.runs.experiment import experiment
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.loop import run
 
 
 class Answer(NamedTuple):

@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from fedgwc.batch import _lost, _one
-from fedgwc.cli import main
-from fedgwc.commands.compare import PICKED, _plan, compare_command
-from fedgwc.commands.tables import comparison_table
-from fedgwc.errors import InputError
-from fedgwc.record import RunFolder
+from fedgwc.cli.app import main
+from fedgwc.cli.compare import PICKED, _plan, compare_command
+from fedgwc.core.errors import InputError
+from fedgwc.runs.batch import _lost, _one
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.tables import comparison_table
 
 QUICK = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal, ortho_group
 from sklearn.mixture import GaussianMixture
 
-from fedgwc.cuts import NARROWEST, best_cut, seen_across, standing_cuts
+from fedgwc.algorithms.auto.cuts import NARROWEST, best_cut, seen_across, standing_cuts
+from fedgwc.algorithms.fedgwc.perception import perception_distances
+from fedgwc.algorithms.fedgwc.spectral import coordinates, davies_bouldin
 from fedgwc.metrics import adjusted_rand_index
-from fedgwc.perception import perception_distances
-from fedgwc.spectral import coordinates, davies_bouldin
 
 
 def whitened(x):

@@ -11,10 +11,10 @@ import torch
 from benchmarks import evidence, trials
 from benchmarks.evidence import CANDIDATES, DEFAULT, PAGE, Told, judge, kept, recordings
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.core import Rng
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.core.types import Rng
 from fedgwc.metrics import adjusted_rand_index
-from fedgwc.replay import Recorded, Trace, replay
+from fedgwc.runs.replay import Recorded, Trace, replay
 
 
 @pytest.mark.parametrize("table", [evidence, trials], ids=lambda m: m.__name__)
@@ -45,7 +45,7 @@ def test_constants_of_trials_are_halved_and_doubled():
 def test_a_trial_is_judged_with_other_constants(monkeypatch):
     """A division is undone at any rate if sides must differ by more deviations than sides can."""
     monkeypatch.setattr(trials, "ROUNDS", 400)
-    never = {"algorithms.second_look.FAINT": 1e6, "algorithms.second_look.CLEAR": 1e6}
+    never = {"algorithms.auto.second_look.FAINT": 1e6, "algorithms.auto.second_look.CLEAR": 1e6}
     monkeypatch.setitem(trials.CANDIDATES, "never", {"constants": never})
     own, other = (trials.judge(candidate, "15 of 100 shifted", 0) for candidate in (DEFAULT, "never"))
     assert (own.first, own.clusters, own.ari, own.exact) == (191, 2, 1.0, True)

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.core import Rng, Updates
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.fedgwc.interactions import affinity, fedgw_cluster
+from fedgwc.core.types import Rng, Updates
 from fedgwc.data.federation import Federation, from_arrays
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.settings import EngineSettings
-from fedgwc.engines.simulate import Simulator
-from fedgwc.experiment import experiment
-from fedgwc.interactions import affinity, fedgw_cluster
-from fedgwc.local import FlatModel, LocalTraining
+from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
-from fedgwc.progress import Silent
-from fedgwc.runner import run
+from fedgwc.runs.experiment import experiment
+from fedgwc.runs.loop import run
+from fedgwc.runs.progress import Silent
+from fedgwc.training.local import FlatModel, LocalTraining
 
 NO_SHRINKING = (Phase.explicit, Phase.generate)  # a whole run is costly, and small as it is
 KINDS = ("plain", "one sample", "one class", "constant", "copies", "large", "overflowing")

@@ -7,8 +7,8 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import davies_bouldin_score
 
-from fedgwc.few_means import few_means
-from fedgwc.spectral import FEW, davies_bouldin
+from fedgwc.algorithms.fedgwc.kmeans import few_means
+from fedgwc.algorithms.fedgwc.spectral import FEW, davies_bouldin
 
 
 def squares_within(points, labels):

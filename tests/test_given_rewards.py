@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import Cluster
-from fedgwc.algorithms.learning import learnt
-from fedgwc.core import Rng, Updates
-from fedgwc.readings import first_losses, gaussian_rewards, loss_variances, rewards_around
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.learning import learnt
+from fedgwc.algorithms.auto.readings import first_losses, gaussian_rewards, loss_variances, rewards_around
+from fedgwc.algorithms.auto.state import Cluster
+from fedgwc.core.types import Rng, Updates
 
 
 def test_rewards_around_given_statistics() -> None:

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedgwc import perception
-from fedgwc.errors import InputError
-from fedgwc.interactions import affinity, fedgw_cluster, update_interactions, update_weights, weight_interval
+from fedgwc.algorithms.auto.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
+from fedgwc.algorithms.fedgwc import perception
+from fedgwc.algorithms.fedgwc.interactions import affinity, fedgw_cluster, update_interactions, update_weights, weight_interval
+from fedgwc.algorithms.fedgwc.spectral import embedding
+from fedgwc.core.errors import InputError
 from fedgwc.metrics import adjusted_rand_index
-from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
-from fedgwc.spectral import embedding
 
 LOSSES = arrays(
     np.float64, st.tuples(st.integers(3, 12), st.integers(1, 8)), elements=st.floats(0, 10).map(lambda x: round(x, 3))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from fedgwc.errors import InputError
-from fedgwc.interrupt import PoliteInterrupt, calmly
+from fedgwc.core.errors import InputError
+from fedgwc.runs.interrupt import PoliteInterrupt, calmly
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc, to see who is there")
 LONG = ["digits", "--set", "rounds=100000", "--set", "evaluate.every=5"]
@@ -130,7 +130,7 @@ def test_a_run_with_workers(number: int, code: int, start: Start, tmp_path: Path
 
 def test_a_program_that_uses_the_package_ends_by_sigterm_when_it_has_saved() -> None:
     code = (
-        "import signal; from fedgwc.interrupt import PoliteInterrupt\n"
+        "import signal; from fedgwc.runs.interrupt import PoliteInterrupt\n"
         "with PoliteInterrupt() as interrupt:\n"
         "    signal.raise_signal(signal.SIGTERM); signal.raise_signal(signal.SIGTERM)\n"
         "    print('saved', interrupt.asked, flush=True)\n"

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedgwc import random
-from fedgwc.errors import InputError
-from fedgwc.local import FlatModel, LocalTraining, lone_grad, minibatches, sgd_step
+from fedgwc.core import random
+from fedgwc.core.errors import InputError
+from fedgwc.training.local import FlatModel, LocalTraining, lone_grad, minibatches, sgd_step
 
 
 def batches_of(local: LocalTraining, sizes: list[int], seed: int = 0):

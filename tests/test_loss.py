@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch.func import grad, vmap
 from torch.overrides import TorchFunctionMode
 
-from fedgwc.loss import weighted_cross_entropy
+from fedgwc.training.loss import weighted_cross_entropy
 
 
 def batch(dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

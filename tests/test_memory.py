@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 CLUSTERS = """
 import resource
 import numpy as np
-from fedgwc.interactions import fedgw_cluster
+from fedgwc.algorithms.fedgwc.interactions import fedgw_cluster
 from fedgwc.metrics import adjusted_rand_index
 
 rng = np.random.default_rng(0)
@@ -33,7 +33,7 @@ print(adjusted_rand_index(truth, labels), (peak() - before) / P.nbytes)
 WINDOW = """
 import resource
 import numpy as np
-from fedgwc.perception import add_distances
+from fedgwc.algorithms.fedgwc.perception import add_distances
 
 rng = np.random.default_rng(0)
 views = [rng.random((6000, 6000), dtype=np.float32) for _ in range(2)]
@@ -56,8 +56,8 @@ import numpy as np
 import torch
 from torch import nn
 from fedgwc.data import Federation, Rows
-from fedgwc.engines.simulate import EngineSettings, Simulator
-from fedgwc.local import LocalTraining
+from fedgwc.engines.simulator import EngineSettings, Simulator
+from fedgwc.training.local import LocalTraining
 import multiprocessing
 
 n, features = 100, 1000

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
 from fedgwc.models import mobilenet_v2
 
 BATCHNORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedgwc.errors import InputError
-from fedgwc.local import FlatModel, LocalTraining, sgd_step
+from fedgwc.core.errors import InputError
 from fedgwc.models import MODELS, cnn, lenet5, mlp, mobilenet_v2
+from fedgwc.training.local import FlatModel, LocalTraining, sgd_step
 
 SETTINGS: dict[str, dict[str, float]] = {"mobilenet_v2": {"dropout": 0.0}}
 

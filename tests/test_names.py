@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgwc.cli import main
+from fedgwc.cli.app import main
+from fedgwc.core.errors import InputError
+from fedgwc.core.text import LONGEST, csv_cell, readable
 from fedgwc.data import Federation, from_arrays
-from fedgwc.errors import InputError
-from fedgwc.experiment import experiment
-from fedgwc.names import LONGEST, csv_cell, readable
-from fedgwc.progress import Silent
-from fedgwc.record import RunFolder
 from fedgwc.report import build
 from fedgwc.report.load import load
 from fedgwc.report.page import html
-from fedgwc.runner import run
+from fedgwc.runs.experiment import experiment
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.loop import run
+from fedgwc.runs.progress import Silent
 
 FILES = {  # of a client -> what it is called in tables
     "-2 wards": "'-2 wards",

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 import fedgwc
-from fedgwc.cli import main
+from fedgwc.cli.app import main
+from fedgwc.core.errors import InputError
+from fedgwc.core.settings import check_settable
 from fedgwc.data import DATASETS
-from fedgwc.errors import InputError
-from fedgwc.experiment import TABLES, recipes
 from fedgwc.models import MODELS
-from fedgwc.own import GIVEN, NAME, PREFIX, TAKEN, VARIABLE, use, using
-from fedgwc.settings import check_settable
+from fedgwc.runs.experiment import TABLES, recipes
+from fedgwc.runs.plugins import GIVEN, NAME, PREFIX, TAKEN, VARIABLE, use, using
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "own_algorithm.py"
 PARTS = """
@@ -32,7 +32,7 @@ import numpy as np
 from torch import nn
 
 import fedgwc
-from fedgwc.cli import main
+from fedgwc.cli.app import main
 from fedgwc.data import from_arrays
 
 

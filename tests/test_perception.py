@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedgwc import perception
-from fedgwc.errors import InputError
-from fedgwc.perception import add_distances, perception_distances
+from fedgwc.algorithms.fedgwc import perception
+from fedgwc.algorithms.fedgwc.perception import add_distances, perception_distances
+from fedgwc.core.errors import InputError
 
 
 def loop(V: np.ndarray, visits: np.ndarray) -> np.ndarray:

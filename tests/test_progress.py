@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgwc import patience, progress
-from fedgwc.commands import replay as replay_module
-from fedgwc.commands.replay import replay_command
-from fedgwc.patience import Patient, each
-from fedgwc.progress import Facts, Lines, Live, Pace, fitting, short, speed_text, time_text
+from fedgwc.cli import replay as replay_module
+from fedgwc.cli.replay import replay_command
+from fedgwc.runs import delayed_progress as patience
+from fedgwc.runs import progress
+from fedgwc.runs.delayed_progress import Patient, each
+from fedgwc.runs.progress import Facts, Lines, Live, Pace, fitting, short, speed_text, time_text
 
 
 class Clock:

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.core import Rng, Updates
+from fedgwc.core.types import Rng, Updates
 from fedgwc.data.rows import Rows
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.settings import EngineSettings
-from fedgwc.engines.simulate import Simulator
-from fedgwc.local import LocalTraining
+from fedgwc.engines.simulator import Simulator
+from fedgwc.training.local import LocalTraining
 
 ROUNDS = 6
 

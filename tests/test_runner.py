@@ -15,14 +15,14 @@ import torch
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedavg import FedAvg
-from fedgwc.core import Clustering, Rng
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Clustering, Rng
 from fedgwc.data import digits
 from fedgwc.engines.meter import Meter
-from fedgwc.engines.simulate import Simulator
-from fedgwc.errors import InputError
-from fedgwc.progress import Silent
-from fedgwc.record import RunFolder
-from fedgwc.runner import rounds, run
+from fedgwc.engines.simulator import Simulator
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.loop import rounds, run
+from fedgwc.runs.progress import Silent
 
 
 class StopAfter(Silent):

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fedgwc.cli import main
-from fedgwc.data import made
-from fedgwc.data.cifar import CIFAR100
-from fedgwc.data.cifar_sets import cifar100
-from fedgwc.data.fedvision import INATURALIST
-from fedgwc.errors import InputError
-from fedgwc.scale import scaled, scaled_experiment
+from fedgwc.cli.app import main
+from fedgwc.core.errors import InputError
+from fedgwc.data.sources import made
+from fedgwc.data.sources.cifar import CIFAR100
+from fedgwc.data.sources.cifar_sets import cifar100
+from fedgwc.data.sources.fedvision import INATURALIST
+from fedgwc.runs.scale import scaled, scaled_experiment
 
 RECIPE: dict[str, Any] = {
     "recipe": "r",

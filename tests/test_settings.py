@@ -10,14 +10,14 @@ from typing import Any, Literal, get_type_hints
 
 import pytest
 
-from fedgwc.aggregate import Aggregator
-from fedgwc.algorithms.fedgwc import FedGWC
+from fedgwc.algorithms.aggregate import Aggregator
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.core.errors import InputError
+from fedgwc.core.settings import convert, defaults, parse_assignment, parse_axis, set_path
 from fedgwc.data import DATASETS
-from fedgwc.errors import InputError
-from fedgwc.experiment import Evaluate, experiment, load, read_recipe, recipes
-from fedgwc.local import LocalTraining
 from fedgwc.models import MODELS
-from fedgwc.settings import convert, defaults, parse_assignment, parse_axis, set_path
+from fedgwc.runs.experiment import Evaluate, experiment, load, read_recipe, recipes
+from fedgwc.training.local import LocalTraining
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fedgwc.commands.tables import COLUMNS, COSTS, Table, comparison_table, is_numeric, parts, show
+from fedgwc.runs.tables import COLUMNS, COSTS, Table, comparison_table, is_numeric, parts, show
 
 WIDE = Table(
     ["algorithm", "accuracy %", "WAS", COSTS, "seconds"],

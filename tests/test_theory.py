@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgwc.core import cohort_size
-from fedgwc.interactions import update_interactions, update_weights, weight_interval
+from fedgwc.algorithms.fedgwc.interactions import update_interactions, update_weights, weight_interval
+from fedgwc.core.sampling import cohort_size
 
 S = 8  # local steps
 

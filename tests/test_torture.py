@@ -14,9 +14,9 @@ from benchmarks.torture.mutate import mutated
 from benchmarks.torture.readers import _cifar, _idx, _npz, _trace
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.commands.tables import Table
-from fedgwc.core import Updates
+from fedgwc.core.types import Updates
 from fedgwc.data.federation import from_arrays
+from fedgwc.runs.tables import Table
 
 
 def assert_nothing_lost(found: crashes.Result) -> None:

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedgwc.commands.run import run_command
-from fedgwc.errors import InputError
-from fedgwc.progress import Silent
-from fedgwc.track import TensorBoard, check_tracker, image, tree_text
+from fedgwc.cli.run import run_command
+from fedgwc.core.errors import InputError
+from fedgwc.runs.progress import Silent
+from fedgwc.runs.tensorboard import TensorBoard, check_tracker, image, tree_text
 
 SETS = [
     "rounds=12",
@@ -61,7 +61,7 @@ class Writer:
 @pytest.fixture
 def without_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
-    monkeypatch.setattr("fedgwc.commands.run.check_tracker", lambda name: None)
+    monkeypatch.setattr("fedgwc.cli.run.check_tracker", lambda name: None)
 
 
 def test_a_tracked_run_ends_with_its_tree_in_a_folder_of_its_own(
@@ -69,7 +69,7 @@ def test_a_tracked_run_ends_with_its_tree_in_a_folder_of_its_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     trackers: list[TensorBoard] = []
-    monkeypatch.setattr("fedgwc.commands.run.TensorBoard", lambda other: trackers.append(TensorBoard(other)) or trackers[0])
+    monkeypatch.setattr("fedgwc.cli.run.TensorBoard", lambda other: trackers.append(TensorBoard(other)) or trackers[0])
     run_command("digits", ["rounds=2", *SETS[1:]], None, False, track="tensorboard")
     writer = trackers[0].writer
     assert Path(writer.folder) == Path("runs/digits-fedgwc-1/tensorboard")

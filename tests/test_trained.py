@@ -15,12 +15,12 @@ import torch
 from torch import nn
 
 import fedgwc
-from fedgwc.commands.assign import assign
+from fedgwc.cli.assign import assign
 from fedgwc.data import DATASETS, from_arrays
-from fedgwc.experiment import Experiment, experiment
 from fedgwc.models import MODELS
-from fedgwc.runner import run
-from fedgwc.trained import Inputs, Trained
+from fedgwc.runs.experiment import Experiment, experiment
+from fedgwc.runs.loop import run
+from fedgwc.runs.saved_models import Inputs, Trained
 
 TABLES: dict[str, Any] = {
     "rounds": 3,

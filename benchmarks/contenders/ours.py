@@ -7,11 +7,11 @@ import torch
 
 from benchmarks.contenders.workloads import COHORT, Workload, asked, run
 from fedgwc.algorithms import FedAvg
-from fedgwc.core import Rng
+from fedgwc.core.types import Rng
 from fedgwc.data import Federation, Rows
 from fedgwc.engines.settings import EngineSettings
-from fedgwc.engines.simulate import Simulator
-from fedgwc.local import LocalTraining
+from fedgwc.engines.simulator import Simulator
+from fedgwc.training.local import LocalTraining
 
 
 def federation(w: Workload) -> Federation:

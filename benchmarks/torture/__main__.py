@@ -12,7 +12,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: children are forked, and there are many
 
 from benchmarks.torture import advisories, attacks, crashes, damage, fuzz, load, page, reports
-from fedgwc.commands.tables import Table, show
+from fedgwc.runs.tables import Table, show
 
 RESULTS = Path(__file__).parents[2] / "results" / "torture"
 Part = tuple[Callable[[], Any], Callable[[], Any], Callable[[Any], dict[str, Table]]]  # the long one, the short one, its tables

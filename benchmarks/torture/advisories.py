@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from fedgwc.commands.tables import Table
+from fedgwc.runs.tables import Table
 
 Result = dict[str, Any]
 DATABASE = "https://api.osv.dev/v1/querybatch"

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgwc.core import Engine, Ids, Scores, Split, Updates
+from fedgwc.core.protocols import Engine
+from fedgwc.core.types import Ids, Scores, Split, Updates
 from fedgwc.data.federation import Federation
 
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from benchmarks.torture.attackers import Attack, Malicious, poisoned
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.commands.tables import Table
-from fedgwc.core import Clustering, Ids
+from fedgwc.core.types import Clustering, Ids
 from fedgwc.data.federation import Federation
-from fedgwc.engines.simulate import Simulator
-from fedgwc.experiment import experiment
+from fedgwc.engines.simulator import Simulator
 from fedgwc.metrics.classification import accuracy
-from fedgwc.runner import rounds
+from fedgwc.runs.experiment import experiment
+from fedgwc.runs.loop import rounds
+from fedgwc.runs.tables import Table
 
 Result = dict[str, Any]
 TABLES: dict[str, Any] = {

@@ -21,12 +21,12 @@ import numpy as np
 
 from benchmarks.torture import children
 from benchmarks.torture.runs import ALGORITHMS, differences, job
-from fedgwc.codec import checked
-from fedgwc.commands.tables import Table
-from fedgwc.errors import InputError
-from fedgwc.progress import Silent
-from fedgwc.record import RunFolder
-from fedgwc.runner import run
+from fedgwc.core.errors import InputError
+from fedgwc.io.state_file import checked
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.loop import run
+from fedgwc.runs.progress import Silent
+from fedgwc.runs.tables import Table
 
 Rng = np.random.Generator
 Result = dict[str, Any]
@@ -107,14 +107,14 @@ GROUPING = {
     "ifca": "fedgwc.algorithms.ifca.best_models",
     "fesem": "fedgwc.algorithms.fesem.e_step",
     "cfl": "fedgwc.algorithms.cfl.CFL.cut",
-    "fedgwc": "fedgwc.algorithms.proposals.best_cut",
-    "fedgwc-paper": "fedgwc.algorithms.fedgwc.fedgw_cluster",
-    "fedgwc-release": "fedgwc.algorithms.fedgwc.fedgw_cluster",
+    "fedgwc": "fedgwc.algorithms.auto.proposals.best_cut",
+    "fedgwc-paper": "fedgwc.algorithms.auto.algorithm.fedgw_cluster",
+    "fedgwc-release": "fedgwc.algorithms.auto.algorithm.fedgw_cluster",
 }
 RESULTS = (
-    "fedgwc.record.RunFolder.save_models",
-    "fedgwc.record.RunFolder.save_clusters",
-    "fedgwc.record.RunFolder.save_per_client",
+    "fedgwc.runs.folder.RunFolder.save_models",
+    "fedgwc.runs.folder.RunFolder.save_clusters",
+    "fedgwc.runs.folder.RunFolder.save_per_client",
     "shutil.rmtree",
     "safetensors.torch.save",
 )
@@ -129,8 +129,8 @@ def _one_of(targets: tuple[str, ...], most: int, rng: Rng) -> Any:
 # Contexts in which a run of an algorithm dies at a moment of some kind.
 MOMENTS: dict[str, Callable[[str, Rng], Any]] = {
     "any time": lambda algorithm, rng: contextlib.nullcontext(),  # the parent kills
-    "training": lambda algorithm, rng: _one_of(("fedgwc.engines.simulate.Simulator.train",), 20, rng),
-    "grouping": lambda algorithm, rng: _one_of((GROUPING.get(algorithm, "fedgwc.aggregate.Aggregator.step"),), 5, rng),
+    "training": lambda algorithm, rng: _one_of(("fedgwc.engines.simulator.Simulator.train",), 20, rng),
+    "grouping": lambda algorithm, rng: _one_of((GROUPING.get(algorithm, "fedgwc.algorithms.aggregate.Aggregator.step"),), 5, rng),
     "before an fsync": lambda algorithm, rng: deadly("os.fsync", int(rng.integers(1, 40)), False),
     "around a rename": lambda algorithm, rng: _one_of(("os.replace",), 20, rng),
     "in mid-write": lambda algorithm, rng: _torn_write(int(rng.integers(100, 12_000))),

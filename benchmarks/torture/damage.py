@@ -19,10 +19,10 @@ import numpy as np
 
 from benchmarks.torture import children
 from benchmarks.torture.runs import differences, job
-from fedgwc.commands.tables import Table
-from fedgwc.errors import InputError
-from fedgwc.progress import Silent
-from fedgwc.runner import run
+from fedgwc.core.errors import InputError
+from fedgwc.runs.loop import run
+from fedgwc.runs.progress import Silent
+from fedgwc.runs.tables import Table
 
 Rng = np.random.Generator
 Result = dict[str, Any]

@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks.torture import children
 from benchmarks.torture.mutate import mutated
 from benchmarks.torture.readers import Reader, all_readers
-from fedgwc.commands.tables import Table
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.runs.tables import Table
 
 Result = dict[str, Any]
 HEADROOM = 4 * 2**30  # bytes of address space that reading may take on top of what the process has

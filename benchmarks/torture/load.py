@@ -19,16 +19,16 @@ from benchmarks.torture.damage import Interrupted
 from benchmarks.torture.runs import differences, job
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedavg import FedAvg
-from fedgwc.commands.tables import Table
-from fedgwc.core import Algorithm
+from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Algorithm
 from fedgwc.data.federation import from_arrays
 from fedgwc.engines.meter import Meter
-from fedgwc.engines.simulate import Simulator
-from fedgwc.errors import InputError
-from fedgwc.local import LocalTraining
+from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
-from fedgwc.record import RunFolder
-from fedgwc.runner import Checkpoint, rounds, run
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.loop import Checkpoint, rounds, run
+from fedgwc.runs.tables import Table
+from fedgwc.training.local import LocalTraining
 
 Result = dict[str, Any]
 POINTS = 200  # how often memory is looked at

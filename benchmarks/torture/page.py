@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fedgwc.commands.tables import Table, markdown
+from fedgwc.runs.tables import Table, markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 

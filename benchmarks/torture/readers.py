@@ -16,21 +16,21 @@ import numpy as np
 import torch
 
 from benchmarks.torture.runs import job
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import FedGWCState
-from fedgwc.codec import MAGIC, unpack
-from fedgwc.commands.assign import assign
-from fedgwc.commands.score import read_counts, read_labels
-from fedgwc.data import authors_partition, cifar, fedvision, images, leaf, made
-from fedgwc.data.arrays import arrays
-from fedgwc.data.emnist import BUNDLE, emnist_pool, mnist_pool
-from fedgwc.experiment import experiment, load, recipes
-from fedgwc.metrics.evaluation import clustering_scores
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.state import FedGWCState
+from fedgwc.cli.assign import assign
+from fedgwc.cli.score import read_counts, read_labels
+from fedgwc.data.sources import authors_partition, cifar, fedvision, images, leaf, made
+from fedgwc.data.sources.arrays import arrays
+from fedgwc.data.sources.emnist import BUNDLE, emnist_pool, mnist_pool
+from fedgwc.io.state_file import MAGIC, unpack
 from fedgwc.models import mobilenet
-from fedgwc.record import RunFolder, Stamped
-from fedgwc.replay import read_trace, replay
 from fedgwc.report.load import load as load_for_report
-from fedgwc.runner import Checkpoint, run
+from fedgwc.runs.evaluation import clustering_scores
+from fedgwc.runs.experiment import experiment, load, recipes
+from fedgwc.runs.folder import RunFolder, Stamped
+from fedgwc.runs.loop import Checkpoint, run
+from fedgwc.runs.replay import read_trace, replay
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import numpy as np
 from benchmarks.torture import children
 from benchmarks.torture.crashes import deadly
 from benchmarks.torture.runs import job
-from fedgwc.commands.report import report_command
-from fedgwc.commands.tables import Table
-from fedgwc.runner import run
+from fedgwc.cli.report import report_command
+from fedgwc.runs.loop import run
+from fedgwc.runs.tables import Table
 
 Result = dict[str, Any]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.codec import pack
-from fedgwc.experiment import Experiment, experiment
-from fedgwc.record import RunFolder
-from fedgwc.runner import Checkpoint
+from fedgwc.io.state_file import pack
+from fedgwc.runs.experiment import Experiment, experiment
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.loop import Checkpoint
 
 TABLES: dict[str, Any] = {
     "rounds": 30,

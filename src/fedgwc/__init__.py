@@ -8,78 +8,80 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fedgwc.core.version import VERSION
+
 if TYPE_CHECKING:
     from fedgwc import data as data
     from fedgwc import metrics as metrics
     from fedgwc import models as models
-    from fedgwc.aggregate import Aggregator as Aggregator
-    from fedgwc.aggregate import Server as Server
     from fedgwc.algorithms import ALGORITHMS as ALGORITHMS
-    from fedgwc.core import Algorithm as Algorithm
-    from fedgwc.core import Clustering as Clustering
-    from fedgwc.core import Engine as Engine
-    from fedgwc.core import Rng as Rng
-    from fedgwc.core import Scores as Scores
-    from fedgwc.core import Updates as Updates
+    from fedgwc.algorithms.aggregate import Aggregator as Aggregator
+    from fedgwc.algorithms.aggregate import Server as Server
+    from fedgwc.algorithms.auto.readings import first_losses as first_losses
+    from fedgwc.algorithms.auto.readings import gaussian_rewards as gaussian_rewards
+    from fedgwc.algorithms.auto.readings import gaussian_sides as gaussian_sides
+    from fedgwc.algorithms.auto.readings import gaussian_spreads as gaussian_spreads
+    from fedgwc.algorithms.auto.readings import loss_variances as loss_variances
+    from fedgwc.algorithms.fedgwc.interactions import affinity as affinity
+    from fedgwc.algorithms.fedgwc.interactions import fedgw_cluster as fedgw_cluster
+    from fedgwc.algorithms.fedgwc.interactions import update_interactions as update_interactions
+    from fedgwc.algorithms.fedgwc.interactions import update_weights as update_weights
+    from fedgwc.algorithms.fedgwc.interactions import weight_interval as weight_interval
+    from fedgwc.algorithms.fedgwc.perception import perception_distances as perception_distances
+    from fedgwc.core.errors import InputError as InputError
+    from fedgwc.core.protocols import Algorithm as Algorithm
+    from fedgwc.core.protocols import Engine as Engine
+    from fedgwc.core.types import Clustering as Clustering
+    from fedgwc.core.types import Rng as Rng
+    from fedgwc.core.types import Scores as Scores
+    from fedgwc.core.types import Updates as Updates
     from fedgwc.engines.settings import EngineSettings as EngineSettings
-    from fedgwc.engines.simulate import Simulator as Simulator
-    from fedgwc.errors import InputError as InputError
-    from fedgwc.experiment import Experiment as Experiment
-    from fedgwc.experiment import load as load
-    from fedgwc.interactions import affinity as affinity
-    from fedgwc.interactions import fedgw_cluster as fedgw_cluster
-    from fedgwc.interactions import update_interactions as update_interactions
-    from fedgwc.interactions import update_weights as update_weights
-    from fedgwc.interactions import weight_interval as weight_interval
-    from fedgwc.local import FlatModel as FlatModel
-    from fedgwc.local import LocalTraining as LocalTraining
-    from fedgwc.perception import perception_distances as perception_distances
-    from fedgwc.readings import first_losses as first_losses
-    from fedgwc.readings import gaussian_rewards as gaussian_rewards
-    from fedgwc.readings import gaussian_sides as gaussian_sides
-    from fedgwc.readings import gaussian_spreads as gaussian_spreads
-    from fedgwc.readings import loss_variances as loss_variances
-    from fedgwc.runner import Result as Result
-    from fedgwc.runner import rounds as rounds
-    from fedgwc.runner import run as run
-    from fedgwc.together import run_together as run_together
-    from fedgwc.trained import load_model as load_model
+    from fedgwc.engines.simulator import Simulator as Simulator
+    from fedgwc.runs.experiment import Experiment as Experiment
+    from fedgwc.runs.experiment import load as load
+    from fedgwc.runs.loop import Result as Result
+    from fedgwc.runs.loop import rounds as rounds
+    from fedgwc.runs.loop import run as run
+    from fedgwc.runs.saved_models import load_model as load_model
+    from fedgwc.runs.together import run_together as run_together
+    from fedgwc.training.local import FlatModel as FlatModel
+    from fedgwc.training.local import LocalTraining as LocalTraining
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOME = {
     "ALGORITHMS": "algorithms",
-    "Aggregator": "aggregate",
-    "Algorithm": "core",
-    "Clustering": "core",
-    "Engine": "core",
+    "Aggregator": "algorithms.aggregate",
+    "Algorithm": "core.protocols",
+    "Clustering": "core.types",
+    "Engine": "core.protocols",
     "EngineSettings": "engines.settings",
-    "Experiment": "experiment",
-    "FlatModel": "local",
-    "InputError": "errors",
-    "LocalTraining": "local",
-    "Result": "runner",
-    "Rng": "core",
-    "Scores": "core",
-    "Server": "aggregate",
-    "Simulator": "engines.simulate",
-    "Updates": "core",
-    "affinity": "interactions",
-    "fedgw_cluster": "interactions",
-    "first_losses": "readings",
-    "gaussian_rewards": "readings",
-    "gaussian_sides": "readings",
-    "gaussian_spreads": "readings",
-    "load": "experiment",
-    "load_model": "trained",
-    "loss_variances": "readings",
-    "perception_distances": "perception",
-    "rounds": "runner",
-    "run": "runner",
-    "run_together": "together",
-    "update_interactions": "interactions",
-    "update_weights": "interactions",
-    "weight_interval": "interactions",
+    "Experiment": "runs.experiment",
+    "FlatModel": "training.local",
+    "InputError": "core.errors",
+    "LocalTraining": "training.local",
+    "Result": "runs.loop",
+    "Rng": "core.types",
+    "Scores": "core.types",
+    "Server": "algorithms.aggregate",
+    "Simulator": "engines.simulator",
+    "Updates": "core.types",
+    "affinity": "algorithms.fedgwc.interactions",
+    "fedgw_cluster": "algorithms.fedgwc.interactions",
+    "first_losses": "algorithms.auto.readings",
+    "gaussian_rewards": "algorithms.auto.readings",
+    "gaussian_sides": "algorithms.auto.readings",
+    "gaussian_spreads": "algorithms.auto.readings",
+    "load": "runs.experiment",
+    "load_model": "runs.saved_models",
+    "loss_variances": "algorithms.auto.readings",
+    "perception_distances": "algorithms.fedgwc.perception",
+    "rounds": "runs.loop",
+    "run": "runs.loop",
+    "run_together": "runs.together",
+    "update_interactions": "algorithms.fedgwc.interactions",
+    "update_weights": "algorithms.fedgwc.interactions",
+    "weight_interval": "algorithms.fedgwc.interactions",
 }
 _MODULES = ("data", "metrics", "models")
 

@@ -1,11 +1,11 @@
 """`python -m fedgwc`, and the command `fedgwc`: what takes long to load is loaded where Ctrl-C is in good hands."""
 
-from fedgwc.interrupt import ending_calmly
+from fedgwc.runs.interrupt import ending_calmly
 
 
 def main() -> None:
     with ending_calmly():
-        from fedgwc.cli import main as command
+        from fedgwc.cli.app import main as command
 
         command()
 

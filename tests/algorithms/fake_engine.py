@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgwc.core import Ids, Scores, Split, TooFewReplies, Updates
-from fedgwc.readings import Readings
+from fedgwc.algorithms.auto.readings import Readings
+from fedgwc.core.types import Ids, Scores, Split, TooFewReplies, Updates
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from fedgwc.algorithms.alone import Alone, AloneState
-from fedgwc.core import Rng
+from fedgwc.core.types import Rng
 from fedgwc.data.rows import Rows
-from fedgwc.engines.simulate import Simulator
-from fedgwc.flower.growing import grow
-from fedgwc.record import RunFolder
-from fedgwc.runner import run
+from fedgwc.engines.simulator import Simulator
+from fedgwc.flower.joining import grow
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.loop import run
 
 
 def after(job, federation, rounds: int):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trials import ids
 
-from fedgwc.algorithms.second_look import Usual, better_served
+from fedgwc.algorithms.auto.second_look import Usual, better_served
 
 FIVES = [0] * 5 + [1] * 5
 THREE_OF_FIVE = [True, True, True, False, False] * 2

@@ -10,9 +10,9 @@ import torch
 from fake_engine import FakeEngine, alike_until, drifting, private
 from trials import FORCED, KIND, TRIALS, by_pairs_and_by_client, heard, play, told, waiting_in
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.errors import InputError
-from fedgwc.runner import rounds
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.core.errors import InputError
+from fedgwc.runs.loop import rounds
 
 
 def wanted(engine: FakeEngine, n_clients: int = 60, **settings: Any) -> tuple[str, float | None]:

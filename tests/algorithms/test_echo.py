@@ -10,15 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgwc.algorithms.fedgwc import SETTLED, FedGWC, _settled
-from fedgwc.algorithms.learning import USUAL, _prediction_score, learnt
-from fedgwc.algorithms.proposals import _groups
-from fedgwc.algorithms.windows import cloud, helping_axes, places
-from fedgwc.core import Rng, Updates
-from fedgwc.flower.growing import grow
+from fedgwc.algorithms.auto.algorithm import SETTLED, FedGWC, _settled
+from fedgwc.algorithms.auto.learning import USUAL, _prediction_score, learnt
+from fedgwc.algorithms.auto.proposals import _groups
+from fedgwc.algorithms.auto.readings import Readings, bounded
+from fedgwc.algorithms.auto.windows import cloud, helping_axes, places
+from fedgwc.core.types import Rng, Updates
+from fedgwc.flower.joining import grow
 from fedgwc.metrics import adjusted_rand_index
-from fedgwc.readings import Readings, bounded
-from fedgwc.runner import rounds
+from fedgwc.runs.loop import rounds
 
 KIND = np.repeat([0, 1], 20)
 THREE = np.repeat([0, 1, 2], 10)

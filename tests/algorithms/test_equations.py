@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedgwc.aggregate import Server
-from fedgwc.algorithms.beginnings import fresh
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState
-from fedgwc.core import Floats, Ids, Rng, Updates
-from fedgwc.interactions import update_interactions, update_weights
-from fedgwc.readings import gaussian_rewards
+from fedgwc.algorithms.aggregate import Server
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.beginnings import fresh
+from fedgwc.algorithms.auto.readings import gaussian_rewards
+from fedgwc.algorithms.auto.state import Cluster, FedGWCState
+from fedgwc.algorithms.fedgwc.interactions import update_interactions, update_weights
+from fedgwc.core.types import Floats, Ids, Rng, Updates
 
 NO_ATTEMPT: dict[str, Any] = {"when": "visits", "visits": 1000}
 SETTINGS: list[dict[str, Any]] = [

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 import torch
 
-from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_settings import ALLOWED, USED_BY, used
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, recorded_tree
-from fedgwc.algorithms.learning import learnt
-from fedgwc.codec import pack
-from fedgwc.core import Rng, Updates
-from fedgwc.errors import InputError
-from fedgwc.experiment import experiment, load
-from fedgwc.replay import Trace, read_trace, replay
-from fedgwc.runner import rounds, run
+from fedgwc.algorithms.aggregate import Aggregator, Server
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.learning import learnt
+from fedgwc.algorithms.auto.settings import ALLOWED, USED_BY, used
+from fedgwc.algorithms.auto.state import Cluster, FedGWCState, recorded_tree
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Rng, Updates
+from fedgwc.io.state_file import pack
+from fedgwc.runs.experiment import experiment, load
+from fedgwc.runs.loop import rounds, run
+from fedgwc.runs.replay import Trace, read_trace, replay
 
 SMALL: dict[str, Any] = {
     "data": {"name": "digits", "train_size": 14, "test_size": 5, "groups": [{"clients": 16}, {"clients": 4, "relabel": 1}]},
@@ -177,7 +177,7 @@ def test_mse_by_hand(settings, mse):
 )
 def test_a_davies_bouldin_of_1_splits_unless_strict(score, strict, splits, monkeypatch):
     """Only above 1 is too much; strictly, 1 is too much as well."""
-    monkeypatch.setattr("fedgwc.interactions.davies_bouldin", lambda points, labels: score)
+    monkeypatch.setattr("fedgwc.algorithms.fedgwc.interactions.davies_bouldin", lambda points, labels: score)
     algorithm = FedGWC(rate=1.0, when="visits", visits=5, strict=strict)
     assert (len(play(algorithm, Told(), 5)[-1].clusters) > 1) == splits
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedgwc.aggregate import Aggregator, Server
+from fedgwc.algorithms.aggregate import Aggregator, Server
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.algorithms.fesem import FeSEM, FeSEMState, e_step, first_groups
-from fedgwc.codec import pack, unpack
-from fedgwc.core import Rng, Updates
-from fedgwc.errors import InputError
-from fedgwc.experiment import experiment
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Rng, Updates
+from fedgwc.io.state_file import pack, unpack
 from fedgwc.metrics.clustering import adjusted_rand_index
+from fedgwc.runs.experiment import experiment
 
 
 class Points:

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from fedgwc.aggregate import Aggregator
+from fedgwc.algorithms.aggregate import Aggregator
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.algorithms.ifca import IFCA, IFCAState
-from fedgwc.codec import pack, unpack
-from fedgwc.core import Rng, Scores, Updates, cohort_size, sample
-from fedgwc.errors import InputError
-from fedgwc.experiment import experiment
+from fedgwc.core.errors import InputError
+from fedgwc.core.sampling import cohort_size, sample
+from fedgwc.core.types import Rng, Scores, Updates
+from fedgwc.io.state_file import pack, unpack
 from fedgwc.metrics.clustering import adjusted_rand_index
+from fedgwc.runs.experiment import experiment
 
 
 class Points:

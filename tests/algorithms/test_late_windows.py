@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from trials import ASK, SIDE, WAITING, but, divided, ids, known, look, squared, waiting_in
 
-from fedgwc.algorithms.beginnings import children
-from fedgwc.algorithms.fedgwc_state import Cluster, copied
-from fedgwc.algorithms.learning import learnt
-from fedgwc.algorithms.verdicts import NO_ONE_WAITS
-from fedgwc.algorithms.windows import counted_down, with_window
-from fedgwc.core import Ids, Rng, Updates
-from fedgwc.perception import perception_distances
-from fedgwc.runner import rounds
+from fedgwc.algorithms.auto.beginnings import children
+from fedgwc.algorithms.auto.learning import learnt
+from fedgwc.algorithms.auto.state import Cluster, copied
+from fedgwc.algorithms.auto.verdicts import NO_ONE_WAITS
+from fedgwc.algorithms.auto.windows import counted_down, with_window
+from fedgwc.algorithms.fedgwc.perception import perception_distances
+from fedgwc.core.types import Ids, Rng, Updates
+from fedgwc.runs.loop import rounds
 
 
 def line(before: Sequence[float], late: Ids | None = None, by_pairs: bool = True, real: Any = np.float64) -> Cluster:

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.windows import mean_if_unseen
-from fedgwc.codec import nbytes, pack, unpack
-from fedgwc.core import Rng, Updates
-from fedgwc.errors import InputError
-from fedgwc.flower.growing import grow
-from fedgwc.perception import perception_distances
-from fedgwc.readings import gaussian_rewards
-from fedgwc.runner import rounds
-from fedgwc.spectral import coordinates, principal_axes
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.readings import gaussian_rewards
+from fedgwc.algorithms.auto.windows import mean_if_unseen
+from fedgwc.algorithms.fedgwc.perception import perception_distances
+from fedgwc.algorithms.fedgwc.spectral import coordinates, principal_axes
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Rng, Updates
+from fedgwc.flower.joining import grow
+from fedgwc.io.state_file import nbytes, pack, unpack
+from fedgwc.runs.loop import rounds
 
 THREE = np.repeat([0.0, 4.0, 5.0], 10)
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trials import ASK, FIVE, ids, known, squared
 
-from fedgwc.algorithms.membership import with_members
-from fedgwc.codec import pack
+from fedgwc.algorithms.auto.membership import with_members
+from fedgwc.io.state_file import pack
 
 
 @pytest.mark.parametrize(("real", "whole"), [(np.float64, np.int64), (np.float32, np.int16)])

@@ -33,13 +33,13 @@ from trials import (
     waiting_in,
 )
 
-from fedgwc.aggregate import Server
-from fedgwc.algorithms.beginnings import children
-from fedgwc.algorithms.fedgwc_state import Verdict
-from fedgwc.algorithms.verdicts import Waiting
-from fedgwc.codec import pack
-from fedgwc.core import Rng, Updates
-from fedgwc.runner import rounds
+from fedgwc.algorithms.aggregate import Server
+from fedgwc.algorithms.auto.beginnings import children
+from fedgwc.algorithms.auto.state import Verdict
+from fedgwc.algorithms.auto.verdicts import Waiting
+from fedgwc.core.types import Rng, Updates
+from fedgwc.io.state_file import pack
+from fedgwc.runs.loop import rounds
 
 
 def lost(question: Question) -> NDArray[Any]:

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.beginnings import children
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, changed, copied
-from fedgwc.algorithms.learning import learnt
-from fedgwc.algorithms.stacks import cohorts_alike, count, entries
-from fedgwc.core import Rng, Updates
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.beginnings import children
+from fedgwc.algorithms.auto.learning import learnt
+from fedgwc.algorithms.auto.stacks import cohorts_alike, count, entries
+from fedgwc.algorithms.auto.state import Cluster, FedGWCState, changed, copied
+from fedgwc.core.types import Rng, Updates
 
 WAYS = {
     "fedgwc": FedGWC(),

@@ -11,11 +11,11 @@ import torch
 from fake_engine import FakeEngine, alike_until, drifting, private
 from trials import FORCED, KIND, ODD, TRIALS, by_pairs_and_by_client, heard, ids, members, play, sound, told, waiting_in
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import FedGWCState
-from fedgwc.codec import pack, unpack
-from fedgwc.flower.growing import grow
-from fedgwc.runner import rounds
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.state import FedGWCState
+from fedgwc.flower.joining import grow
+from fedgwc.io.state_file import pack, unpack
+from fedgwc.runs.loop import rounds
 
 FOUND = np.where(np.arange(62) == ODD, 1, KIND)
 

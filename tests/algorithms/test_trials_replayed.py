@@ -10,12 +10,12 @@ import torch
 from fake_engine import FakeEngine
 from trials import by_pairs_and_by_client, heard, members, play, waiting_in
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import FedGWCState
-from fedgwc.codec import pack
-from fedgwc.replay import Trace, replay
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.state import FedGWCState
+from fedgwc.io.state_file import pack
 from fedgwc.report.convergence import mse_by_cluster
-from fedgwc.runner import rounds
+from fedgwc.runs.loop import rounds
+from fedgwc.runs.replay import Trace, replay
 
 
 def recorded() -> Trace:

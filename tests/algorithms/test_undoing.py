@@ -34,11 +34,11 @@ from trials import (
     waiting_in,
 )
 
-from fedgwc.algorithms.beginnings import children
-from fedgwc.algorithms.fedgwc_state import FedGWCState, Verdict
-from fedgwc.algorithms.verdicts import Waiting
-from fedgwc.codec import pack
-from fedgwc.core import TooFewReplies
+from fedgwc.algorithms.auto.beginnings import children
+from fedgwc.algorithms.auto.state import FedGWCState, Verdict
+from fedgwc.algorithms.auto.verdicts import Waiting
+from fedgwc.core.types import TooFewReplies
+from fedgwc.io.state_file import pack
 
 ONE_KIND = np.zeros(50, np.int64)  # whom a model at 0 serves, wherever they are
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgwc.algorithms.second_look import is_tried, who_waits
-from fedgwc.algorithms.verdicts import NO_ONE_WAITS
-from fedgwc.cuts import Cut, best_cut
+from fedgwc.algorithms.auto.cuts import Cut, best_cut
+from fedgwc.algorithms.auto.second_look import is_tried, who_waits
+from fedgwc.algorithms.auto.verdicts import NO_ONE_WAITS
 
 
 def waiting(behind: list[float], ahead: list[float]) -> tuple[list[int], list[int]]:

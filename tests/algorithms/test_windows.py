@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from fedgwc import perception
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import Verdict
-from fedgwc.algorithms.verdicts import in_words, judged
-from fedgwc.algorithms.windows import axes_of
-from fedgwc.codec import pack, unpack
-from fedgwc.core import Rng, Updates
-from fedgwc.cuts import Cut
-from fedgwc.errors import InputError
-from fedgwc.flower.growing import grow
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.cuts import Cut
+from fedgwc.algorithms.auto.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
+from fedgwc.algorithms.auto.state import Verdict
+from fedgwc.algorithms.auto.verdicts import in_words, judged
+from fedgwc.algorithms.auto.windows import axes_of
+from fedgwc.algorithms.fedgwc import perception
+from fedgwc.algorithms.fedgwc.perception import perception_distances
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Rng, Updates
+from fedgwc.flower.joining import grow
+from fedgwc.io.state_file import pack, unpack
 from fedgwc.metrics import adjusted_rand_index
-from fedgwc.perception import perception_distances
-from fedgwc.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
-from fedgwc.runner import rounds
+from fedgwc.runs.loop import rounds
 
 GROUP = np.repeat([0, 1], [18, 12])
 

@@ -12,14 +12,14 @@ import torch
 from fake_engine import FakeEngine
 from numpy.typing import NDArray
 
-from fedgwc.aggregate import Server
-from fedgwc.algorithms.beginnings import children
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import Cluster, FedGWCState, Split, Verdict
-from fedgwc.algorithms.second_look import resolve_trials
-from fedgwc.algorithms.verdicts import NO_ONE_WAITS, Waiting
-from fedgwc.core import Ids
-from fedgwc.runner import rounds
+from fedgwc.algorithms.aggregate import Server
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.beginnings import children
+from fedgwc.algorithms.auto.second_look import resolve_trials
+from fedgwc.algorithms.auto.state import Cluster, FedGWCState, Split, Verdict
+from fedgwc.algorithms.auto.verdicts import NO_ONE_WAITS, Waiting
+from fedgwc.core.types import Ids
+from fedgwc.runs.loop import rounds
 
 ASK = FedGWC(rate=0.2, second_look=True)
 by_pairs_and_by_client = pytest.mark.parametrize("settings", [{}, {"pairs_up_to": 2}], ids=["by pairs", "by client"])

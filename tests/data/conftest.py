@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from made_files import COUNTS
 
-from fedgwc.data.cifar import CIFAR100
-from fedgwc.data.made import write_cifar
+from fedgwc.data.sources.cifar import CIFAR100
+from fedgwc.data.sources.made import write_cifar
 
 
 @pytest.fixture

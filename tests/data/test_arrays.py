@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgwc.data.arrays import arrays
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.data.sources.arrays import arrays
 
 
 def save(path: Path, n: int, **more: object) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedgwc.core.errors import InputError
 from fedgwc.data import Federation, Group, Rows, digits, from_arrays
 from fedgwc.data.build import Pool, federate
 from fedgwc.data.shifts import blurred, noisy, relabelled, rotated
-from fedgwc.errors import InputError
 
 
 def test_the_default_federation() -> None:

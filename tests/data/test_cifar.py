@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from made_files import COUNTS, packed
 
-from fedgwc.data import cifar, cifar_sets
+from fedgwc.core.errors import InputError
 from fedgwc.data.build import Group
-from fedgwc.data.checksum import checksum
-from fedgwc.data.made import cifar_batches, write_cifar
-from fedgwc.errors import InputError
+from fedgwc.data.sources import cifar, cifar_sets
+from fedgwc.data.sources.made import cifar_batches, write_cifar
+from fedgwc.io.checksum import checksum
 
 
 def with_checksum(kind: cifar.Kind, archive: Path) -> cifar.Kind:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedgwc.data.download import download
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.io.download import download
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 SHA = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedgwc.data import fedvision
-from fedgwc.data.fedvision import inaturalist, landmarks, min_images_for
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.data.sources import fedvision
+from fedgwc.data.sources.fedvision import inaturalist, landmarks, min_images_for
 
 Image = pytest.importorskip("PIL.Image", reason="photographs need the extra `images`")
 

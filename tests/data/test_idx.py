@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgwc.data import idx
+from fedgwc.core.errors import InputError
 from fedgwc.data.build import Group
-from fedgwc.data.emnist import emnist, emnist_pool, mnist, mnist_pool
-from fedgwc.data.made import idx_bytes, write_idx
-from fedgwc.errors import InputError
+from fedgwc.data.sources.emnist import emnist, emnist_pool, mnist, mnist_pool
+from fedgwc.data.sources.made import idx_bytes, write_idx
+from fedgwc.io import idx
 
 
 @pytest.mark.parametrize("name", ["a", "a.gz"])

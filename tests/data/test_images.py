@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedgwc.data import images
-from fedgwc.data.images import ImageCache, decoded
-from fedgwc.data.pixel_store import PixelStore
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.data.sources import images
+from fedgwc.data.sources.images import ImageCache, decoded
+from fedgwc.data.sources.pixel_store import PixelStore
 
 Image = pytest.importorskip("PIL.Image", reason="photographs need the extra `images`")
 
@@ -68,7 +68,7 @@ def test_damaged_pixels_are_decoded_again(folder: Path) -> None:
 def test_a_kill_never_yields_a_wrong_image(folder: Path) -> None:
     """A process is killed while it decodes for ever; every image it left is right."""
     code = (
-        "import sys, torch; from pathlib import Path; from fedgwc.data.images import ImageCache, decoded\n"
+        "import sys, torch; from pathlib import Path; from fedgwc.data.sources.images import ImageCache, decoded\n"
         "f = Path(sys.argv[1]); c = ImageCache(f / 'images', [f'i{i}' for i in range(6)], 64, f / 'cache', 2)\n"
         "print('go', flush=True)\n"
         "while True:\n"
@@ -98,7 +98,7 @@ def test_prefetch_works_in_the_background_and_fill_reports(folder: Path) -> None
 def test_a_fork_decodes_too(folder: Path) -> None:
     """Threads do not survive a fork, and a worker process must not wait for those of its parent."""
     code = (
-        "import os, signal, sys; from pathlib import Path; from fedgwc.data.images import ImageCache\n"
+        "import os, signal, sys; from pathlib import Path; from fedgwc.data.sources.images import ImageCache\n"
         "f = Path(sys.argv[1]); c = ImageCache(f / 'images', [f'i{i}' for i in range(6)], 8, f / 'cache', 2)\n"
         "c[[0, 1]]\n"
         "if (child := os.fork()) == 0:\n"

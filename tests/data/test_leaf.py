@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgwc.data.leaf import leaf_femnist
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.data.sources.leaf import leaf_femnist
 
 
 def write_shard(path: Path, users: dict[str, int], first: int = 0) -> None:

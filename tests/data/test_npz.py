@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgwc.data import npz
-from fedgwc.data.npz import read_npz
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.io import npz
+from fedgwc.io.npz import read_npz
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgwc.data.partitions import alike, dirichlet, iid, shards
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.data.partitions.draws import alike, dirichlet, iid, shards
 
 LABELS = np.repeat(np.arange(10), 60)
 

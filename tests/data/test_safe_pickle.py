@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedgwc.data import safe_pickle
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.io import safe_pickle
 
 # numpy 1 under Python 2, protocol 2: {'data': uint8 [[1, 2], [3, 4]], 'labels': [7, 8], 'name': 'x'}
 PYTHON_2 = (

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from made_files import packed
 
-from fedgwc.data import catalogue, sources
-from fedgwc.data.catalogue import SOURCES
-from fedgwc.data.made import write_idx
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.data.sources import catalogue
+from fedgwc.data.sources import fetch as sources
+from fedgwc.data.sources.catalogue import SOURCES
+from fedgwc.data.sources.made import write_idx
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from fedgwc.aggregate import Aggregator, Server
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.core import Rng, Updates
+from fedgwc.algorithms.aggregate import Aggregator, Server
+from fedgwc.core.types import Rng, Updates
 from fedgwc.data import Federation, Rows
 from fedgwc.engines import evaluate
 from fedgwc.engines.settings import EngineSettings, running
-from fedgwc.engines.simulate import Simulator
-from fedgwc.local import LocalTraining
+from fedgwc.engines.simulator import Simulator
 from fedgwc.models import cnn, lenet5
-from fedgwc.runner import run
-from fedgwc.together import run_together
+from fedgwc.runs.loop import run
+from fedgwc.runs.together import run_together
+from fedgwc.training.local import LocalTraining
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

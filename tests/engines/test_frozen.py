@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedgwc.engines.simulate import EngineSettings, Simulator
-from fedgwc.errors import InputError
-from fedgwc.local import FlatModel, LocalTraining
+from fedgwc.core.errors import InputError
+from fedgwc.engines.simulator import EngineSettings, Simulator
+from fedgwc.training.local import FlatModel, LocalTraining
 
 HARD = LocalTraining(steps=4, batch=6, lr=0.5, weight_decay=0.1, momentum=0.5)
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from fedgwc.local import LocalTraining
+from fedgwc.training.local import LocalTraining
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -36,7 +36,7 @@ def test_block(
     n: int, batch: int, channels: int, size: tuple[int, int], out: int, kernel: int, padding: tuple[int, int],
     precision: str, allowed: float, relu: bool,
 ) -> None:  # fmt: skip
-    from fedgwc.engines.triton_block import forward, gradients
+    from fedgwc.engines.kernels.triton_block import forward, gradients
 
     torch.manual_seed(0)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -70,7 +70,7 @@ def test_block(
 
 
 def test_dense_and_loss() -> None:
-    from fedgwc.engines import triton_dense as kernels
+    from fedgwc.engines.kernels import triton_dense as kernels
 
     torch.manual_seed(0)
     y, bias, dy = random(3, 70, 37), random(3, 50)[:, :37], random(3, 37, 70).transpose(1, 2)
@@ -90,7 +90,7 @@ def test_dense_and_loss() -> None:
 @pytest.mark.parametrize("ragged", [True, False])
 @pytest.mark.parametrize("local", [LocalTraining(lr=0.1), LocalTraining(lr=0.1, weight_decay=0.1, momentum=0.5, prox=0.3)])
 def test_descend(local: LocalTraining, ragged: bool) -> None:
-    from fedgwc.engines.triton_dense import descend
+    from fedgwc.engines.kernels.triton_dense import descend
 
     torch.manual_seed(0)
     theta, anchor, velocity = random(3, 2120), random(3, 2120), random(3, 2100 if local.momentum else 0)
@@ -107,7 +107,7 @@ def test_descend(local: LocalTraining, ragged: bool) -> None:
 
 
 def test_images_last() -> None:
-    from fedgwc.engines.triton_conv import images_last
+    from fedgwc.engines.kernels.triton_conv import images_last
 
     x = random(2, 70, 3, 5, 7)
     turned = images_last(x)

@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 import torch
 
-from fedgwc import batch, together
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedavg import FedAvg
-from fedgwc.commands import compare
+from fedgwc.cli import compare
+from fedgwc.core.errors import InputError
 from fedgwc.data import digits
 from fedgwc.data.build import Group
 from fedgwc.data.union import union
 from fedgwc.engines.pool import SharedEngine
-from fedgwc.engines.simulate import Simulator
-from fedgwc.errors import InputError
-from fedgwc.local import FlatModel
-from fedgwc.record import RunFolder
-from fedgwc.runner import run
-from fedgwc.together import run_together
+from fedgwc.engines.simulator import Simulator
+from fedgwc.runs import batch, together
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.loop import run
+from fedgwc.runs.together import run_together
+from fedgwc.training.local import FlatModel
 
 
 def test_union_numbers_clients_end_to_end_and_keeps_equal_data_once() -> None:

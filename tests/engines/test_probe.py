@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from fedgwc.core.errors import InputError
 from fedgwc.engines.probe import check_fits
-from fedgwc.engines.simulate import Simulator
-from fedgwc.errors import InputError
-from fedgwc.experiment import load
+from fedgwc.engines.simulator import Simulator
+from fedgwc.runs.experiment import load
 
 
 class Words(nn.Module):

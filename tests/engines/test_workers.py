@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedgwc.core.errors import InputError
 from fedgwc.data import Federation, Rows
-from fedgwc.engines.simulate import EngineSettings, Simulator
-from fedgwc.errors import InputError
-from fedgwc.local import LocalTraining
+from fedgwc.engines.simulator import EngineSettings, Simulator
+from fedgwc.training.local import LocalTraining
 
 FAULTS = """
 import ctypes, resource, sys

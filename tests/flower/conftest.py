@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedgwc.experiment import Experiment, experiment
+from fedgwc.runs.experiment import Experiment, experiment
 
 from . import blobs
 
@@ -20,7 +20,7 @@ else:
     @pytest.fixture(autouse=True)
     def _no_grace(monkeypatch) -> None:
         """Nobody writes error replies here, so there is nothing to wait for past a deadline."""
-        monkeypatch.setattr("fedgwc.flower.post.GRACE", 0.0)
+        monkeypatch.setattr("fedgwc.flower.mailbox.GRACE", 0.0)
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.beginnings import children
-from fedgwc.algorithms.fedgwc_state import Split
-from fedgwc.algorithms.verdicts import Waiting
-from fedgwc.core import Rng
+from fedgwc.algorithms.auto.beginnings import children
+from fedgwc.algorithms.auto.state import Split
+from fedgwc.algorithms.auto.verdicts import Waiting
+from fedgwc.core.types import Rng
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
@@ -35,8 +35,8 @@ def test_the_grid_equals_the_simulator(name: str, small, world) -> None:
 @pytest.mark.parametrize(("faint", "ends"), [(0.0, [1, 2]), (1e9, [0])], ids=["stands", "is undone"])
 def test_a_second_look_over_the_grid_equals_the_simulated_one(faint: float, ends: list[int], small, world, monkeypatch) -> None:
     """Eight of twenty clients wait, six of them witnesses; in the third round they are asked how two models serve them."""
-    monkeypatch.setattr("fedgwc.algorithms.second_look.LONGEST", 3)
-    monkeypatch.setattr("fedgwc.algorithms.second_look.FAINT", faint)
+    monkeypatch.setattr("fedgwc.algorithms.auto.second_look.LONGEST", 3)
+    monkeypatch.setattr("fedgwc.algorithms.auto.second_look.FAINT", faint)
     job = small("fedgwc", engine={"dtype": "float64"}, algorithm={"rate": 1.0})
     here, federation = world(job), job.federation()
     simulator, algorithm = job.simulator(federation), job.algorithm

@@ -23,11 +23,11 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from fedgwc.cli import main
-from fedgwc.deploy import flwr_cli
-from fedgwc.deploy.check import check
-from fedgwc.deploy.write import Plan, init
-from fedgwc.errors import InputError
+from fedgwc.cli.app import main
+from fedgwc.core.errors import InputError
+from fedgwc.flower.deploy import flwr_cli
+from fedgwc.flower.deploy.check import check
+from fedgwc.flower.deploy.write import Plan, init
 
 from . import blobs
 from .real import free_port, toml, until
@@ -402,7 +402,7 @@ def test_a_run_that_cannot_be_submitted_is_told(folder, tmp_path, monkeypatch, c
 
 def test_the_core_does_not_need_flower() -> None:
     program = (
-        "import sys, fedgwc, fedgwc.cli, fedgwc.runner\n"
+        "import sys, fedgwc, fedgwc.cli.app, fedgwc.runs.loop\n"
         "assert not any(m.split('.')[0] == 'flwr' for m in sys.modules)\n"
         "sys.modules['flwr'] = None\n"
         "try:\n    fedgwc.flower.client_app\n"

@@ -15,15 +15,15 @@ from flwr.app import Error, Message
 from torch import nn
 
 from fedgwc.data import Federation, Rows
-from fedgwc.engines.simulate import Simulator
+from fedgwc.engines.simulator import Simulator
 from fedgwc.flower import Options
 from fedgwc.flower.client import serve as serve_clients
 from fedgwc.flower.client import trained
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.flower.wire import RecipeWire, Task
-from fedgwc.local import LocalTraining
-from fedgwc.record import RunFolder
+from fedgwc.runs.folder import RunFolder
+from fedgwc.training.local import LocalTraining
 
 from . import blobs
 from .grids import LocalGrid
@@ -187,7 +187,7 @@ def test_nobody_trains_the_model_of_a_client_that_is_alone(blob_job, world) -> N
 
 def test_the_dead_are_not_waited_for_once_they_are_gone(blob_job, world, monkeypatch) -> None:
     """The deadline is long, but the SuperLink has noticed that the node left."""
-    monkeypatch.setattr("fedgwc.flower.post.LOOK_AROUND", 0.01)
+    monkeypatch.setattr("fedgwc.flower.mailbox.LOOK_AROUND", 0.01)
     here = world(blob_job(steps=1), deadline=60.0)
 
     def dies(question: Message, _: Message) -> None:

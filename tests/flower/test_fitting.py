@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from fedgwc.cli import main
-from fedgwc.deploy.check import check
-from fedgwc.deploy.write import Plan, init
-from fedgwc.errors import InputError
-from fedgwc.experiment import experiment, recipes
+from fedgwc.cli.app import main
+from fedgwc.core.errors import InputError
 from fedgwc.flower import Options
-from fedgwc.flower.beforehand import at_server
+from fedgwc.flower.deploy.check import check
+from fedgwc.flower.deploy.write import Plan, init
 from fedgwc.flower.introductions import Look
+from fedgwc.flower.preflight import at_server
 from fedgwc.flower.server import serve
-from fedgwc.record import RunFolder
+from fedgwc.runs.experiment import experiment, recipes
+from fedgwc.runs.folder import RunFolder
 
 from .grids import LocalGrid
 from .real import toml

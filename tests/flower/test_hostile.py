@@ -9,19 +9,19 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from google.protobuf.message import DecodeError
 
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.client import clients_in
 from fedgwc.flower.introductions import Look, introduction
+from fedgwc.flower.mailbox import Post, reason_of
 from fedgwc.flower.masking import new_secret, public_key
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Post, reason_of
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.server import serve
-from fedgwc.flower.states import StateWire
+from fedgwc.flower.state_dicts import StateWire
 from fedgwc.flower.wire import RecipeWire, Task
-from fedgwc.local import LocalTraining
+from fedgwc.training.local import LocalTraining
 
 from .grids import LocalGrid
 from .spoiling import train

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from fedgwc.core import Clustering
-from fedgwc.errors import InputError
-from fedgwc.experiment import Experiment, experiment
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Clustering
 from fedgwc.flower import Options, client_app
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.introductions import Look, introduction
-from fedgwc.flower.post import Post
+from fedgwc.flower.mailbox import Post
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.server import serve
-from fedgwc.record import RunFolder
+from fedgwc.runs.experiment import Experiment, experiment
+from fedgwc.runs.folder import RunFolder
 
 from .grids import LocalGrid
 from .worlds import QUICK

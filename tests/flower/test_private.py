@@ -12,22 +12,23 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.clientapp import ClientApp
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.beginnings import children
-from fedgwc.cli import main
-from fedgwc.core import Rng, TooFewReplies
-from fedgwc.engines.flower import FlowerEngine
-from fedgwc.errors import InputError
-from fedgwc.flower import FedGWCStrategy, Options, client, keeping
-from fedgwc.flower.keeping import masked_sums, own_rewards
+from fedgwc.algorithms.auto.beginnings import children
+from fedgwc.algorithms.auto.readings import first_losses, gaussian_rewards, loss_variances
+from fedgwc.cli.app import main
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Rng, TooFewReplies
+from fedgwc.flower import FedGWCStrategy, Options, client
+from fedgwc.flower import private_client as keeping
+from fedgwc.flower.engine import FlowerEngine
 from fedgwc.flower.masking import public_key
-from fedgwc.flower.private import privacy_of
+from fedgwc.flower.private_client import masked_sums, own_rewards
+from fedgwc.flower.private_server import privacy_of
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
-from fedgwc.flower.states import StateWire
-from fedgwc.readings import first_losses, gaussian_rewards, loss_variances
-from fedgwc.record import RunFolder
-from fedgwc.replay import read_trace, replay
+from fedgwc.flower.state_dicts import StateWire
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.replay import read_trace, replay
 
 from . import blobs
 from .grids import LocalGrid

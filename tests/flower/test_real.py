@@ -13,11 +13,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from fedgwc.cli import main
-from fedgwc.deploy import flwr_cli, secrets
-from fedgwc.deploy.renew import renew
+from fedgwc.cli.app import main
+from fedgwc.flower.deploy import flwr_cli, secrets
+from fedgwc.flower.deploy.renew import renew
 from fedgwc.models import MODELS
-from fedgwc.record import RunFolder
+from fedgwc.runs.folder import RunFolder
 
 from . import blobs
 from .real import answers, free_port, named, offspring, processes, toml, until

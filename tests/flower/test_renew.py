@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from fedgwc.cli import main
-from fedgwc.deploy import secrets
-from fedgwc.deploy.check import check
-from fedgwc.deploy.renew import renew
-from fedgwc.deploy.write import Plan, init
-from fedgwc.errors import InputError
+from fedgwc.cli.app import main
+from fedgwc.core.errors import InputError
+from fedgwc.flower.deploy import secrets
+from fedgwc.flower.deploy.check import check
+from fedgwc.flower.deploy.renew import renew
+from fedgwc.flower.deploy.write import Plan, init
 
 from . import blobs
 from .real import free_port, toml

@@ -7,10 +7,10 @@ import logging
 import pytest
 from flwr.app import Message
 
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
 from fedgwc.flower import Options
 from fedgwc.flower.server import serve
-from fedgwc.record import RunFolder
+from fedgwc.runs.folder import RunFolder
 
 from .grids import LocalGrid
 from .spoiling import on_training

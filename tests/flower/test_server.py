@@ -11,17 +11,18 @@ import pytest
 import torch
 from flwr.app import Context, Message, RecordDict
 
+from fedgwc.algorithms.auto.state import Verdict
 from fedgwc.algorithms.fedavg import FedAvg, FedAvgState
-from fedgwc.algorithms.fedgwc_state import Verdict
-from fedgwc.core import Clustering, Engine, Rng
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Engine
+from fedgwc.core.types import Clustering, Rng
 from fedgwc.flower import Options, client_app, server_app
-from fedgwc.flower.growing import grow
+from fedgwc.flower.joining import grow
 from fedgwc.flower.journal import Journal
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
-from fedgwc.record import RunFolder
-from fedgwc.runner import run
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.loop import run
 
 from . import blobs
 from .grids import LocalGrid

@@ -16,11 +16,11 @@ from flwr.clientapp import ClientApp
 from torch import nn
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
 from fedgwc.flower import FedGWCStrategy, Options
 from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.states import StateWire
-from fedgwc.record import RunFolder
+from fedgwc.flower.state_dicts import StateWire
+from fedgwc.runs.folder import RunFolder
 
 from .grids import LocalGrid
 from .worlds import QUICK

@@ -9,8 +9,8 @@ import pytest
 import torch
 from flwr.app import Message
 
-from fedgwc.core import Rng, TooFewReplies
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Rng, TooFewReplies
 from fedgwc.flower.rounds import Rounds
 
 from .spoiling import no_answer, on_training, train, vector

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgwc.cli import main
-from fedgwc.experiment import Experiment
+from fedgwc.cli.app import main
 from fedgwc.flower import Options, client_app
 from fedgwc.flower.server import serve
-from fedgwc.record import RunFolder
+from fedgwc.runs.experiment import Experiment
+from fedgwc.runs.folder import RunFolder
 
 from .grids import LocalGrid
 from .worlds import QUICK

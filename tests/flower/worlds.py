@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fedgwc.engines.flower import FlowerEngine
-from fedgwc.experiment import Experiment
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.client import client_app
+from fedgwc.flower.engine import FlowerEngine
 from fedgwc.flower.introductions import Look, introduction
+from fedgwc.flower.mailbox import Post
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Post
-from fedgwc.flower.private import privacy_of
+from fedgwc.flower.private_server import privacy_of
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.wire import RecipeWire
+from fedgwc.runs.experiment import Experiment
 
 from .grids import LocalGrid
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score
 
-from fedgwc.core import Scores
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Scores
 from fedgwc.metrics import accuracy, balanced_accuracy, classification, weighted_accuracy
 from fedgwc.metrics.classification import summary
 

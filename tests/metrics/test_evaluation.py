@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedgwc.metrics import clustering
-from fedgwc.metrics.evaluation import clustering_scores
+from fedgwc.runs.evaluation import clustering_scores
 
 COUNTS = np.array([[9.0, 1.0], [2.0, 8.0], [5.0, 5.0], [4.0, 6.0]])
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
 from fedgwc.metrics import AGREEMENT_METRICS, CLUSTERING_METRICS, wasserstein_distances
 
 BAD_COUNTS = [

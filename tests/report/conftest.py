@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.experiment import experiment
 from fedgwc.report import build
 from fedgwc.report.content import Page
-from fedgwc.runner import run
+from fedgwc.runs.experiment import experiment
+from fedgwc.runs.loop import run
 
 EAGER = {"when": "visits", "visits": 1, "min_size": 2}  # splits within a few rounds
 TABLES: dict[str, Any] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fedgwc.commands.report import report_command
+from fedgwc.cli.report import report_command
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from fedgwc.core import Floats
+from fedgwc.core.types import Floats
 from fedgwc.report import build
 from fedgwc.report.data import Node, Run
 from fedgwc.report.figures import mse

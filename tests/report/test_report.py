@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.commands.report import report_command
-from fedgwc.errors import InputError
-from fedgwc.progress import Silent
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.cli.report import report_command
+from fedgwc.core.errors import InputError
 from fedgwc.report import build
 from fedgwc.report.content import Page, Section
 from fedgwc.report.convergence import mse_by_cluster, trace_of
@@ -30,6 +29,7 @@ from fedgwc.report.methods import Method, differing, methods_of
 from fedgwc.report.page import html
 from fedgwc.report.theme import LIGHT, canvas, looks
 from fedgwc.report.weights import weights_of
+from fedgwc.runs.progress import Silent
 
 ALWAYS = {"accuracy", "classes", "clients", "costs", "configuration"}
 FEDGWC = {"tree", "matrices", "embedding", "reward", "weights", "mse"}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fedgwc.aggregate import Aggregator
+from fedgwc.algorithms.aggregate import Aggregator
 from fedgwc.algorithms.alone import Alone
+from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.algorithms.cfl import CFL
 from fedgwc.algorithms.fedavg import FedAvg
-from fedgwc.algorithms.fedgwc import FedGWC
 from fedgwc.algorithms.fesem import FeSEM
 from fedgwc.algorithms.ifca import IFCA
-from fedgwc.core import Algorithm
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Algorithm
 
 ALGORITHMS: dict[str, Algorithm[Any]] = {
     "alone": Alone(),

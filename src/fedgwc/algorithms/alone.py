@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgwc.core import Clustering, Engine, Ids, Rate, Rng, check_rate, cohort_size, sample
+from fedgwc.core.protocols import Engine
+from fedgwc.core.sampling import Rate, check_rate, cohort_size, sample
+from fedgwc.core.types import Clustering, Ids, Rng
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,13 @@ from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from fedgwc import random
-from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Floats, Ids, Rng, Updates, check_rate, cohort_size, on, sample
-from fedgwc.errors import InputError
+from fedgwc.algorithms.aggregate import Aggregator, Server
+from fedgwc.core import random
+from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Engine
+from fedgwc.core.sampling import check_rate, cohort_size, sample
+from fedgwc.core.tensors import on
+from fedgwc.core.types import Clustering, Floats, Ids, Rng, Updates
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
-from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rate, Rng, check_rate, cohort_size, sample
+from fedgwc.algorithms.aggregate import Aggregator, Server
+from fedgwc.core.protocols import Engine
+from fedgwc.core.sampling import Rate, check_rate, cohort_size, sample
+from fedgwc.core.types import Clustering, Ids, Rng
 
 
 @dataclass(frozen=True)

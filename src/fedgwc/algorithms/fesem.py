@@ -15,9 +15,12 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import Clustering, Engine, Ids, Rate, Rng, check_models, check_rate, cohort_size, sample, several, stacked
-from fedgwc.errors import InputError
+from fedgwc.algorithms.aggregate import Aggregator, Server
+from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Engine
+from fedgwc.core.sampling import Rate, check_models, check_rate, cohort_size, sample, several
+from fedgwc.core.tensors import stacked
+from fedgwc.core.types import Clustering, Ids, Rng
 
 
 @dataclass(frozen=True)

@@ -8,21 +8,11 @@ from typing import Annotated
 import numpy as np
 from torch import Tensor
 
-from fedgwc.aggregate import Aggregator, Server
-from fedgwc.core import (
-    Clustering,
-    Engine,
-    Ids,
-    Rate,
-    Rng,
-    check_models,
-    check_rate,
-    cohort_size,
-    losses_under,
-    sample,
-    several,
-    stacked,
-)
+from fedgwc.algorithms.aggregate import Aggregator, Server
+from fedgwc.core.protocols import Engine, losses_under
+from fedgwc.core.sampling import Rate, check_models, check_rate, cohort_size, sample, several
+from fedgwc.core.tensors import stacked
+from fedgwc.core.types import Clustering, Ids, Rng
 
 
 @dataclass(frozen=True)

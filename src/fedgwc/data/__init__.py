@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedgwc.data.arrays import arrays
 from fedgwc.data.build import Group, Pool, federate
-from fedgwc.data.cifar_sets import cifar10, cifar100
-from fedgwc.data.digits import digits
-from fedgwc.data.emnist import emnist, mnist
 from fedgwc.data.federation import Federation, from_arrays
-from fedgwc.data.fedvision import inaturalist, landmarks
-from fedgwc.data.leaf import leaf_femnist
-from fedgwc.data.partitions import dirichlet, iid, shards
+from fedgwc.data.partitions.draws import dirichlet, iid, shards
 from fedgwc.data.rows import Rows
+from fedgwc.data.sources.arrays import arrays
+from fedgwc.data.sources.cifar_sets import cifar10, cifar100
+from fedgwc.data.sources.digits import digits
+from fedgwc.data.sources.emnist import emnist, mnist
+from fedgwc.data.sources.fedvision import inaturalist, landmarks
+from fedgwc.data.sources.leaf import leaf_femnist
 
 DATASETS: dict[str, Callable[..., Federation]] = {
     "digits": digits,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedgwc import random
+from fedgwc.core import random
 
 PADDING = 4
 

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgwc.core import Ids
-from fedgwc.data import partitions, shifts
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Ids
+from fedgwc.data import shifts
 from fedgwc.data.federation import Federation
+from fedgwc.data.partitions import draws as partitions
 from fedgwc.data.rows import Rows
-from fedgwc.errors import InputError
 
 MOST_NOISE = 1_000_000  # deviations: of the sample nothing is left, and the sum is still a 32-bit number
 

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgwc.core import Floats, Ids, Split
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Floats, Ids, Split
 from fedgwc.data.held_out import split_clients
 from fedgwc.data.rows import Rows
-from fedgwc.errors import InputError
 
 MOST_CLASSES = 1_000_000  # they are counted for every client
 

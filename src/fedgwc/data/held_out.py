@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedgwc.core import Ids
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Ids
 from fedgwc.data.rows import Rows
-from fedgwc.errors import InputError
 
 
 def held_out(mine: Ids, share: float, rng: np.random.Generator) -> tuple[Ids, Ids]:

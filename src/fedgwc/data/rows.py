@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgwc.core import Ids
+from fedgwc.core.types import Ids
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from torch import Tensor
 
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
 
 
 def noisy(x: Tensor, sigma: float, seed: int, std: tuple[float, ...] = ()) -> Tensor:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedgwc.core.errors import InputError
 from fedgwc.data.federation import Federation
 from fedgwc.data.rows import Rows
-from fedgwc.errors import InputError
 
 KIND = ("samples of shape", "pixels of type", "numbers of classes", "means", "deviations", "augmentation")
 

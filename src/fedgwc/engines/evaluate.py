@@ -10,18 +10,18 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedgwc.core import Ids, Scores, Split
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Ids, Scores, Split
 from fedgwc.data.federation import Federation
-from fedgwc.engines import stacked_conv
 from fedgwc.engines.captured import Captured
 from fedgwc.engines.choose import Traits
+from fedgwc.engines.kernels import stacked_conv
+from fedgwc.engines.kernels.stacked_layers import fused
 from fedgwc.engines.recorded import Recorded
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import recorded_stack
-from fedgwc.engines.stacked_layers import fused
-from fedgwc.errors import InputError
-from fedgwc.local import FlatModel
+from fedgwc.training.local import FlatModel
 
 log = logging.getLogger("fedgwc")
 Logits = Callable[[Tensor, Tensor], Tensor]  # one model's (theta [D], x [B, ...]) -> [B, C]

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgwc.core import Engine, Ids, Scores, Split, Updates
+from fedgwc.core.protocols import Engine
+from fedgwc.core.types import Ids, Scores, Split, Updates
 
 
 @dataclass(frozen=True)

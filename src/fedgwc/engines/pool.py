@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgwc import random
-from fedgwc.core import Ids, Scores, Split, Updates
+from fedgwc.core import random
+from fedgwc.core.types import Ids, Scores, Split, Updates
 from fedgwc.data.federation import Federation
 from fedgwc.data.union import union
-from fedgwc.engines.simulate import Simulator
-from fedgwc.local import FlatModel
+from fedgwc.engines.simulator import Simulator
+from fedgwc.training.local import FlatModel
 
 
 @dataclass(frozen=True)

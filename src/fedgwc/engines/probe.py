@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
 
 
 def check_fits(module: nn.Module, shape: tuple[int, ...], n_classes: int) -> None:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fedgwc.data.augment import PADDING, crop_and_flip
 from fedgwc.data.federation import Federation
-from fedgwc.engines import stacked_conv
-from fedgwc.local import Bounds, LocalTraining, Minibatches, minibatches
+from fedgwc.engines.kernels import stacked_conv
+from fedgwc.training.local import Bounds, LocalTraining, Minibatches, minibatches
 
 
 class Samples:
@@ -42,7 +42,7 @@ class Samples:
     def inputs(self, rows: Tensor, keys: Tensor | None = None, step: int = 0) -> Tensor:
         """x at `rows`, scaled, normalised, and augmented where `keys` [n] name the clients of rows [n, B]."""
         if rows.ndim == 2 and self._one_pass:
-            from fedgwc.engines.triton_images import prepare
+            from fedgwc.engines.kernels.triton_images import prepare
 
             assert isinstance(self.x, Tensor)  # noqa: S101 (for the type checker)
             augment = self.augment and keys is not None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
 
 How = Literal["auto", "stacked", "one-by-one", "workers"]
 MOST_THREADS = 1024  # and worker processes: systems fail at some number, and PyTorch without a word

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from fedgwc.engines import stacked_conv
+from fedgwc.core.errors import InputError
 from fedgwc.engines.captured import Captured
 from fedgwc.engines.choose import Traits
+from fedgwc.engines.kernels import stacked_conv
+from fedgwc.engines.kernels.stacked_layers import fused
 from fedgwc.engines.recorded import Recorded
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import StackedStep
-from fedgwc.engines.stacked_layers import fused
 from fedgwc.engines.transfer import Reading
 from fedgwc.engines.workers import Job, Workers
-from fedgwc.errors import InputError
-from fedgwc.local import Bounds, FlatModel, LocalTraining, gradient_of, lone_grad, sgd_step
+from fedgwc.training.local import Bounds, FlatModel, LocalTraining, gradient_of, lone_grad, sgd_step
 
 log = logging.getLogger("fedgwc")
 FEW_STEPS = 16  # on a CPU, rounds of more steps are recorded step by step: the rest of the round no longer matters
@@ -50,7 +50,7 @@ def stacked_step(
     gradient = torch.func.vmap(stacked_conv.wrapped(gradient_of(twin), precision, channels_last), randomness="different")
 
     def step(theta: Tensor, velocity: Tensor, anchor: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        from fedgwc.engines.triton_dense import descend
+        from fedgwc.engines.kernels.triton_dense import descend
 
         grads, state, loss = gradient(theta, x, y, w)
         working = w.sum(1) > 0 if ragged else None

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedgwc.errors import InputError
-from fedgwc.local import FlatModel
+from fedgwc.core.errors import InputError
+from fedgwc.training.local import FlatModel
 
 log = logging.getLogger("fedgwc")
 Train = Callable[[int, int, Tensor], tuple[Tensor, Tensor]]

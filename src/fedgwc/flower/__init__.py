@@ -13,22 +13,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedgwc.core import TooFewReplies
-    from fedgwc.engines.flower import FlowerEngine
+    from fedgwc.core.types import TooFewReplies
     from fedgwc.flower.client import client_app
-    from fedgwc.flower.keeping import keep_losses, private_losses
+    from fedgwc.flower.engine import FlowerEngine
     from fedgwc.flower.options import Options
+    from fedgwc.flower.private_client import keep_losses, private_losses
     from fedgwc.flower.server import server_app
     from fedgwc.flower.strategy import FedGWCStrategy
 
 _HOME = {
     "FedGWCStrategy": "fedgwc.flower.strategy",
-    "FlowerEngine": "fedgwc.engines.flower",
+    "FlowerEngine": "fedgwc.flower.engine",
     "Options": "fedgwc.flower.options",
-    "TooFewReplies": "fedgwc.core",
+    "TooFewReplies": "fedgwc.core.types",
     "client_app": "fedgwc.flower.client",
-    "keep_losses": "fedgwc.flower.keeping",
-    "private_losses": "fedgwc.flower.keeping",
+    "keep_losses": "fedgwc.flower.private_client",
+    "private_losses": "fedgwc.flower.private_client",
     "server_app": "fedgwc.flower.server",
 }
 

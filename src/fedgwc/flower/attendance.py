@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
 from fedgwc.flower import checks
 from fedgwc.flower.checks import UNREADABLE, Invalid
 from fedgwc.flower.introductions import Identity, Look, is_tie, told, undecided, votes
+from fedgwc.flower.mailbox import Letter, Post, Reply, is_away
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Letter, Post, Reply, is_away
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.wire import PROTOCOL
 

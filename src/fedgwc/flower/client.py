@@ -24,15 +24,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from torch import Tensor
 
-from fedgwc import random
-from fedgwc.core import Floats, Ids, Split
-from fedgwc.engines.simulate import Simulator
-from fedgwc.errors import InputError
-from fedgwc.experiment import Experiment, load
+from fedgwc.core import random
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Floats, Ids, Split
+from fedgwc.engines.simulator import Simulator
 from fedgwc.flower import checks
-from fedgwc.flower.keeping import PRIVATE, is_private, keep_losses, private_losses
 from fedgwc.flower.moments import LARGEST
+from fedgwc.flower.private_client import PRIVATE, is_private, keep_losses, private_losses
 from fedgwc.flower.wire import PROTOCOL, fingerprint
+from fedgwc.runs.experiment import Experiment, load
 
 log = logging.getLogger("fedgwc")
 

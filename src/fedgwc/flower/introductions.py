@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message
 
+from fedgwc.core.errors import InputError
 from fedgwc.data.federation import Federation
-from fedgwc.errors import InputError
 from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
-from fedgwc.flower.post import reason_of
+from fedgwc.flower.mailbox import reason_of
 from fedgwc.flower.wire import PROTOCOL
 
 MOST_CLASSES, LARGEST_SAMPLE, MOST_DIMENSIONS = 10**5, 10**7, 5  # a server builds its model from what nodes say

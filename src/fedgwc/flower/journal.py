@@ -6,15 +6,15 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Generic, get_type_hints
 
-from fedgwc.core import Algorithm, Clustering, Ids, State
+from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Algorithm, State
+from fedgwc.core.text import plural, readable
+from fedgwc.core.types import Clustering, Ids
 from fedgwc.engines.meter import Costs
-from fedgwc.errors import InputError
 from fedgwc.flower.roster import Members, Roster
 from fedgwc.flower.rounds import Rounds
-from fedgwc.names import readable
-from fedgwc.record import RunFolder
-from fedgwc.recording import numbers, save_end, save_round
-from fedgwc.report.content import plural
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.recording import numbers, save_end, save_round
 
 FATES = {"moved": "loses some", "confirmed": "keeps its own model", "rejoined": "is whole again"}  # what came of a division
 log = logging.getLogger("fedgwc")

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from fedgwc.core import Floats
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Floats
 
 Words = NDArray[np.uint64]
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedgwc.core import SMALLEST_COHORT, Floats, Ids
+from fedgwc.core.sampling import SMALLEST_COHORT
+from fedgwc.core.types import Floats, Ids
 
 LARGEST = 1e6  # a loss beyond it is an accident, and its square would crowd out the others' digits
 NOISE = 2.0**-46  # a variance below is rounding

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedgwc.core import SMALLEST_COHORT
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.core.sampling import SMALLEST_COHORT
+from fedgwc.core.settings import override
 from fedgwc.flower.checks import MOST_STEPS
-from fedgwc.settings import override
 
 
 @dataclass(frozen=True)

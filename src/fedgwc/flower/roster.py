@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedgwc.core import Ids
+from fedgwc.core.types import Ids
 
 log = logging.getLogger("fedgwc")
 

@@ -9,15 +9,16 @@ from typing import Any, Generic
 import numpy as np
 from torch import Tensor
 
-from fedgwc.core import Algorithm, Rng, State, TooFewReplies
-from fedgwc.engines.flower import FlowerEngine
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Algorithm, State
+from fedgwc.core.types import Rng, TooFewReplies
 from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.growing import grow, room
+from fedgwc.flower.engine import FlowerEngine
+from fedgwc.flower.joining import grow, room
 
 log = logging.getLogger("fedgwc")
 
-GROW = "fedgwc.flower.growing.grow.register"
+GROW = "fedgwc.flower.joining.grow.register"
 
 
 class Rounds(Generic[State]):

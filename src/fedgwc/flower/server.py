@@ -11,26 +11,26 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedgwc.core import Clustering
-from fedgwc.engines.flower import FlowerEngine
-from fedgwc.engines.simulate import Simulator
-from fedgwc.errors import InputError
-from fedgwc.experiment import Experiment, differing, load
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Clustering
+from fedgwc.engines.simulator import Simulator
 from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.beforehand import at_server, look_of, numbered, suits_data, suits_nodes
 from fedgwc.flower.client import Recipe
+from fedgwc.flower.engine import FlowerEngine
 from fedgwc.flower.introductions import Look, introduction
 from fedgwc.flower.journal import Journal, told
+from fedgwc.flower.mailbox import Post
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Post
-from fedgwc.flower.private import privacy_of
+from fedgwc.flower.preflight import at_server, look_of, numbered, suits_data, suits_nodes
+from fedgwc.flower.private_server import privacy_of
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.wire import RecipeWire
 from fedgwc.metrics.classification import accuracy
-from fedgwc.record import RunFolder
-from fedgwc.recording import save_models
-from fedgwc.runner import versions
+from fedgwc.runs.experiment import Experiment, differing, load
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.loop import versions
+from fedgwc.runs.recording import save_models
 
 log = logging.getLogger("fedgwc")
 

@@ -16,24 +16,25 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedgwc.algorithms import ALGORITHMS, check_used
-from fedgwc.core import Algorithm, Clustering
-from fedgwc.engines.flower import FlowerEngine
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Algorithm
+from fedgwc.core.settings import override, plain
+from fedgwc.core.types import Clustering
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.checks import UNREADABLE, Invalid
+from fedgwc.flower.engine import FlowerEngine
 from fedgwc.flower.introductions import Look
 from fedgwc.flower.journal import Journal, told
+from fedgwc.flower.mailbox import Letter, Post
 from fedgwc.flower.means import averaged, scalars
 from fedgwc.flower.options import Options
-from fedgwc.flower.post import Letter, Post
-from fedgwc.flower.private import PrivateLosses, privacy_of
+from fedgwc.flower.private_server import PrivateLosses, privacy_of
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import speak
-from fedgwc.flower.states import StateWire, introduction, metrics_of
+from fedgwc.flower.state_dicts import StateWire, introduction, metrics_of
 from fedgwc.flower.wire import Kind, Task
-from fedgwc.record import RunFolder
-from fedgwc.settings import override, plain
+from fedgwc.runs.folder import RunFolder
 
 log = logging.getLogger("fedgwc")
 
@@ -42,7 +43,7 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 class FedGWCStrategy(Strategy):
-    """FedGWC over the client apps that one has. `start` does it all; see `fedgwc.flower.states` for what they must reply.
+    """FedGWC over the client apps that one has. `start` does it all; see `fedgwc.flower.state_dicts` for what they must reply.
 
     Settings are those of `fedgwc.ALGORITHMS["fedgwc"]` (rate=0.5, visits=5, ...); another algorithm that trains and never
     evaluates (fedavg, fesem, cfl) may be given whole. With `out` every round is checkpointed there, and a server that was

@@ -25,12 +25,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgwc.core import Floats, Ids, Split
+from fedgwc.core.types import Floats, Ids, Split
 from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
-from fedgwc.flower.keeping import PRIVATE
 from fedgwc.flower.masking import is_sound
-from fedgwc.local import FlatModel, LocalTraining
+from fedgwc.flower.private_client import PRIVATE
+from fedgwc.training.local import FlatModel, LocalTraining
 
 PROTOCOL = 1
 Kind = Literal["train", "evaluate"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedgwc.core import Floats, Scores
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Floats, Scores
 from fedgwc.metrics.inputs import class_counts
 
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.metrics import adjusted_rand_score, davies_bouldin_score, rand_score, silhouette_score
 
-from fedgwc.core import Floats, Ids
+from fedgwc.core.types import Floats, Ids
 from fedgwc.metrics.inputs import class_counts, cluster_labels
 
 MANY = 5_000  # clients; of more, the silhouette is that of so many

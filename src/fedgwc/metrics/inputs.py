@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedgwc.core import Floats, Ids
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Floats, Ids
 
 
 def class_counts(counts: ArrayLike, *, empty_rows: bool = False) -> Floats:

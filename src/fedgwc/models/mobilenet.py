@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedgwc.data.zips import members
-from fedgwc.errors import InputError, NotHere
+from fedgwc.core.errors import InputError, NotHere
+from fedgwc.io.zips import members
 from fedgwc.models.small import image_shape
 
 # Table 2 of Sandler et al. (2018): expansion, channels, blocks, stride of the first block

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from torch import nn
 
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
 
 MOST_LAYERS = 100  # of an mlp, hidden ones
 KERNEL = 5  # both convolutional networks use 5x5 kernels and 2x2 pooling

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedgwc.patience import each
-from fedgwc.progress import SILENT, Watcher
 from fedgwc.report.content import Page
+from fedgwc.runs.delayed_progress import each
+from fedgwc.runs.progress import SILENT, Watcher
 
 
 def build(paths: list[Path], progress: Watcher = SILENT) -> Page:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from fedgwc.core import Floats
+from fedgwc.core.types import Floats
 from fedgwc.report.content import Section
 from fedgwc.report.data import Run
 from fedgwc.report.figures import classes

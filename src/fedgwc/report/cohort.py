@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedgwc.core import Floats, Ids
-from fedgwc.readings import gaussian_rewards
-from fedgwc.replay import Trace
+from fedgwc.algorithms.auto.readings import gaussian_rewards
+from fedgwc.core.types import Floats, Ids
 from fedgwc.report.data import Run
+from fedgwc.runs.replay import Trace
 
 LOOK_BACK = 50  # rounds before the first split among which the clearest one is shown
 

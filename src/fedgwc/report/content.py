@@ -74,7 +74,3 @@ def settings_tables(flat: dict[str, Any]) -> list[Table]:
         part, _, name = key.rpartition(".") if key.count(".") < 2 else key.partition(".")
         parts.setdefault(part or "run", []).append([Cell(name), Cell("–" if value in (None, "", []) else str(value))])
     return [Table(part, ["setting", "value"], rows) for part, rows in parts.items()]
-
-
-def plural(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"

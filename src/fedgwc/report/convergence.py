@@ -6,13 +6,13 @@ import zipfile
 
 import numpy as np
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.fedgwc_state import FedGWCState
-from fedgwc.core import Floats
-from fedgwc.errors import InputError
-from fedgwc.progress import SILENT, Watcher
-from fedgwc.replay import Trace, read_trace, replay
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.state import FedGWCState
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Floats
 from fedgwc.report.data import Run
+from fedgwc.runs.progress import SILENT, Watcher
+from fedgwc.runs.replay import Trace, read_trace, replay
 
 BINS = 350  # over the whole run: about as many as a screen can show apart
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fedgwc.algorithms.fedgwc_state import Verdict
-from fedgwc.core import Floats, Ids
+from fedgwc.algorithms.auto.state import Verdict
+from fedgwc.core.types import Floats, Ids
 
 
 @dataclass(frozen=True)

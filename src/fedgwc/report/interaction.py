@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.core import Floats, Ids
-from fedgwc.progress import Watcher
-from fedgwc.replay import Trace
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.core.text import plural
+from fedgwc.core.types import Floats, Ids
 from fedgwc.report.cohort import LOOK_BACK, clearest
-from fedgwc.report.content import Section, plural
+from fedgwc.report.content import Section
 from fedgwc.report.convergence import mse_by_cluster, trace_of
 from fedgwc.report.data import Matrix, Run
 from fedgwc.report.figures import embedding, heatmap, mse, reward, tree, weights
@@ -17,6 +16,8 @@ from fedgwc.report.matrices import at_end, at_splits, children_of, fedgwc_of, ha
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
 from fedgwc.report.weights import Weights, weights_of
+from fedgwc.runs.progress import Watcher
+from fedgwc.runs.replay import Trace
 
 MOST_SPLITS = 8  # whose matrices are shown
 MOST_LINES = 8  # clusters in the figure of the MSE

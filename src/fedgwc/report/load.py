@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgwc.algorithms.fedgwc_state import Verdict
-from fedgwc.core import Floats, Ids
-from fedgwc.data.npz import read_npz
-from fedgwc.errors import InputError
+from fedgwc.algorithms.auto.state import Verdict
+from fedgwc.core.errors import InputError
+from fedgwc.core.settings import call
+from fedgwc.core.text import readable
+from fedgwc.core.types import Floats, Ids
+from fedgwc.io.npz import read_npz
 from fedgwc.metrics.inputs import histogram
-from fedgwc.names import readable
-from fedgwc.record import VERDICTS, RunFolder
 from fedgwc.report.data import Judged, Matrix, Node, Run
-from fedgwc.settings import call
+from fedgwc.runs.folder import VERDICTS, RunFolder
 
 
 def find_runs(paths: list[Path]) -> list[Path]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.algorithms.windows import places
-from fedgwc.core import Floats, Ids
-from fedgwc.cuts import best_cut, seen_across, standing_cuts
-from fedgwc.errors import InputError
-from fedgwc.experiment import experiment
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.cuts import best_cut, seen_across, standing_cuts
+from fedgwc.algorithms.auto.windows import places
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Floats, Ids
 from fedgwc.report.data import Matrix, Run
 from fedgwc.report.figures import embedding
+from fedgwc.runs.experiment import experiment
 
 
 def fedgwc_of(run: Run) -> FedGWC | None:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.fedgwc_settings import used
-from fedgwc.core import Floats
+from fedgwc.algorithms.auto.settings import used
+from fedgwc.core.settings import flatten, plain
+from fedgwc.core.types import Floats
 from fedgwc.report.data import Run
 from fedgwc.report.figures.accuracy import series
-from fedgwc.settings import flatten, plain
 
 IGNORED = ("seed", "rounds", "recipe", "about", "engine", "evaluate")  # they do not make another method
 

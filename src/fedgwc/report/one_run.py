@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedgwc.progress import SILENT, Watcher
+from fedgwc.core.settings import flatten
+from fedgwc.core.text import plural
 from fedgwc.report.clusters import cluster_sections
-from fedgwc.report.content import Cell, Headline, Page, Section, Table, number, plural, settings_tables
+from fedgwc.report.content import Cell, Headline, Page, Section, Table, number, settings_tables
 from fedgwc.report.data import Node, Run
 from fedgwc.report.figures import accuracy, clients, tree
 from fedgwc.report.interaction import interaction_sections
@@ -14,7 +15,7 @@ from fedgwc.report.members import members_section
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
 from fedgwc.report.verdicts import why_section
-from fedgwc.settings import flatten
+from fedgwc.runs.progress import SILENT, Watcher
 
 COSTS = {
     "client_updates": ("clients trained", 1.0, 0),

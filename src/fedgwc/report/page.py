@@ -6,11 +6,11 @@ import base64
 import hashlib
 from importlib import resources
 
-from fedgwc.patience import each
-from fedgwc.progress import SILENT, Watcher
 from fedgwc.report.content import Page
 from fedgwc.report.render import inline
 from fedgwc.report.theme import DARK, LIGHT
+from fedgwc.runs.delayed_progress import each
+from fedgwc.runs.progress import SILENT, Watcher
 
 
 def html(page: Page, progress: Watcher = SILENT) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedgwc.patience import each
-from fedgwc.progress import SILENT, Watcher
 from fedgwc.report.theme import ROLES, house_style
+from fedgwc.runs.delayed_progress import each
+from fedgwc.runs.progress import SILENT, Watcher
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 
-from fedgwc.commands.tables import COLUMNS, Column, comparison_table
+from fedgwc.core.settings import flatten
 from fedgwc.report.content import Cell, Headline, Page, Section, Table, number, settings_tables
 from fedgwc.report.data import Run
 from fedgwc.report.figures import compare
 from fedgwc.report.methods import Method, methods_of
 from fedgwc.report.render import Picture
-from fedgwc.settings import flatten
+from fedgwc.runs.tables import COLUMNS, Column, comparison_table
 
 CURVES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy", "weighted_accuracy": "weighted accuracy"}
 

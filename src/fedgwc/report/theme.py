@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
-from fedgwc.errors import InputError
+from fedgwc.core.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,11 +6,12 @@ from collections import Counter
 
 import numpy as np
 
-from fedgwc.algorithms.fedgwc import SETTLED, FedGWC
-from fedgwc.algorithms.second_look import FAINT
-from fedgwc.algorithms.verdicts import FORETOLD
-from fedgwc.cuts import TOO_FEW
-from fedgwc.report.content import Cell, Section, Table, number, plural
+from fedgwc.algorithms.auto.algorithm import SETTLED, FedGWC
+from fedgwc.algorithms.auto.cuts import TOO_FEW
+from fedgwc.algorithms.auto.second_look import FAINT
+from fedgwc.algorithms.auto.verdicts import FORETOLD
+from fedgwc.core.text import plural
+from fedgwc.report.content import Cell, Section, Table, number
 from fedgwc.report.data import Judged, Run
 from fedgwc.report.figures import verdicts
 from fedgwc.report.matrices import at_end, fedgwc_of

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.core import Floats, Ids, cohort_size
-from fedgwc.interactions import weight_interval
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.fedgwc.interactions import weight_interval
+from fedgwc.core.sampling import cohort_size
+from fedgwc.core.types import Floats, Ids
 from fedgwc.report.data import Matrix, Run
 from fedgwc.report.matrices import at_end
 

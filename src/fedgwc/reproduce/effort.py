@@ -10,9 +10,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fedgwc.commands.tables import Table
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import ACCURACIES, METRICS
+from fedgwc.runs.tables import Table
 
 
 def effort_table(results: Path, outcomes: Sequence[Outcome]) -> Table:

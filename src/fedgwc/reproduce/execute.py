@@ -9,10 +9,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fedgwc.batch import INTERRUPTED, do_all, is_finished
-from fedgwc.codec import write_atomically
+from fedgwc.io.atomic import write_atomically
 from fedgwc.reproduce.outcome import PROVENANCE
 from fedgwc.reproduce.plan import Planned
+from fedgwc.runs.batch import INTERRUPTED, do_all, is_finished
 
 
 def execute(runs: Sequence[Planned], folder: Path, provenance: Mapping[str, Any], jobs: int = 0) -> dict[str, str]:

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedgwc.codec import write_atomically
-from fedgwc.errors import InputError
-from fedgwc.record import VERDICTS, RunFolder
+from fedgwc.core.errors import InputError
+from fedgwc.core.settings import folder_name
+from fedgwc.io.atomic import write_atomically
 from fedgwc.reproduce.outcome import PROVENANCE, Outcome, read
 from fedgwc.reproduce.provenance import UNKNOWN
-from fedgwc.settings import folder_name
+from fedgwc.runs.folder import VERDICTS, RunFolder
 
 ROWS = 100  # evaluations kept
 LIMIT = 200_000  # bytes of a kept run; P matrices and verdicts are left out where they would not fit

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedgwc.algorithms.fedgwc_settings import used
+from fedgwc.algorithms.auto.settings import used
+from fedgwc.core.settings import flatten, parse_assignment
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, OURS, POINTS, Entry, Row, varied
 from fedgwc.reproduce.plan import is_idle, short, today
 from fedgwc.reproduce.verdict import SEEDS, Effort, Verdict, picture_verdict, verdict
-from fedgwc.settings import flatten, parse_assignment
 
 SETTINGS = ("data", "model", "local", "algorithm")  # what decides a result, besides seed and rounds
 SAME = ("data.partition_file",)  # the authors' own partition is the paper's setting, as much as the recipe's like it

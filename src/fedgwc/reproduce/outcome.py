@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedgwc.errors import InputError
-from fedgwc.record import RunFolder
+from fedgwc.core.errors import InputError
+from fedgwc.runs.folder import RunFolder
 
 PROVENANCE = "provenance.json"
-SMOKE = "-smoke"  # what `fedgwc.scale` appends to a recipe's name
+SMOKE = "-smoke"  # what `fedgwc.runs.scale` appends to a recipe's name
 SUFFIXES = (SMOKE, "-short")
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedgwc.commands.tables import Table
 from fedgwc.reproduce.effort import effort_table
 from fedgwc.reproduce.lines import Line, changes, lines_of
 from fedgwc.reproduce.outcome import Outcome, read_all
@@ -15,6 +14,7 @@ from fedgwc.reproduce.paper import ACCURACIES, METRICS, OURS, Entry, Row, paper
 from fedgwc.reproduce.plan import today
 from fedgwc.reproduce.render import compared, markdown, minus, tables
 from fedgwc.reproduce.verdict import SEEDS, Kind
+from fedgwc.runs.tables import Table
 
 KINDS: tuple[Kind, ...] = ("reproduced", "not reproduced", "partial", "our own rule", "no number", "not run")
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from fedgwc.commands.tables import COLUMNS, Column
-from fedgwc.errors import InputError
-from fedgwc.settings import call
+from fedgwc.core.errors import InputError
+from fedgwc.core.settings import call
+from fedgwc.runs.tables import COLUMNS, Column
 
 OURS = "fedgwc"  # this project's default decides by a rule of its own
 FEDGWC = ("fedgwc-paper", "fedgwc-release", OURS)  # the presets that a row of FedGWC may be run with

@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 from fedgwc.algorithms import ALGORITHMS, idle
-from fedgwc.experiment import Experiment
 from fedgwc.reproduce.paper import Row
-from fedgwc.scale import scaled_experiment
+from fedgwc.runs.experiment import Experiment
+from fedgwc.runs.scale import scaled_experiment
 
 # A smoke run has a dozen clients of a few images: worker processes would take longer to start than to train, and FeSEM makes
 # its centres from one cohort, which has to be as large as the paper's largest k.

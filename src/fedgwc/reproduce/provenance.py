@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-import fedgwc
 from fedgwc.engines.settings import cores
-from fedgwc.runner import versions
+from fedgwc.runs.loop import versions
 
 UNKNOWN = "unknown"
 
@@ -30,7 +29,7 @@ def provenance(command: str) -> dict[str, Any]:
 
 def commit() -> str:
     """Of the checkout that the package runs from; an installed package has none."""
-    package = Path(fedgwc.__file__)
+    package = Path(__file__)
     if not _git(package.parent, "ls-files", package.name):  # a repository around a virtual environment is not ours
         return UNKNOWN
     return _git(package.parent, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") or UNKNOWN

@@ -8,10 +8,10 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from fedgwc.commands.tables import Table
-from fedgwc.commands.tables import markdown as plain_markdown
 from fedgwc.reproduce.lines import Line
 from fedgwc.reproduce.paper import ACCURACIES, METRICS, SCORES, Value
+from fedgwc.runs.tables import Table
+from fedgwc.runs.tables import markdown as plain_markdown
 
 SHORT = {"balanced_accuracy": "balanced", "accuracy": "accuracy", "weighted_accuracy": "weighted"}
 COUNTS = ("clusters", "splits")

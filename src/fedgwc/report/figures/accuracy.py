@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgwc.core import Floats
+from fedgwc.core.types import Floats
 from fedgwc.report.data import Node, Run
 from fedgwc.report.figures.axes import rounds_axis
 from fedgwc.report.figures.labels import Ends, beside

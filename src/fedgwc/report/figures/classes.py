@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgwc.core import Floats, Ids
+from fedgwc.core.types import Floats, Ids
 from fedgwc.report.theme import INK, NEUTRAL, SMALL, canvas, styled
 
 if TYPE_CHECKING:

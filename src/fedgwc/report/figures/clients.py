@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgwc.core import Floats
+from fedgwc.core.types import Floats
 from fedgwc.report.theme import GRID, INK, NEUTRAL, SOFT, WIDE, canvas, styled
 
 if TYPE_CHECKING:

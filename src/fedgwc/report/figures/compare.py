@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgwc.core import Floats
+from fedgwc.core.types import Floats
 from fedgwc.report.figures.axes import log_axis, rounds_axis
 from fedgwc.report.figures.labels import Ends, beside
 from fedgwc.report.methods import Method

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgwc.core import Floats, Ids
+from fedgwc.algorithms.fedgwc.spectral import embedding
+from fedgwc.core.types import Floats, Ids
 from fedgwc.report.theme import GRID, MARKERS, PAPER, SOFT, SQUARE, canvas, styled
-from fedgwc.spectral import embedding
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

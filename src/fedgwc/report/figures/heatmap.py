@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgwc.core import Floats, Ids
+from fedgwc.core.types import Floats, Ids
 from fedgwc.report.theme import HEAT, PAPER, SOFT, SQUARE, canvas, styled
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedgwc.core import Floats
+from fedgwc.core.types import Floats
 from fedgwc.report.figures.axes import log_axis, rounds_axis
 from fedgwc.report.theme import SOFT, WIDE, panels, styled
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedgwc.report.content import plural
+from fedgwc.core.text import plural
 from fedgwc.report.data import Node, Run
 from fedgwc.report.figures.axes import rounds_axis
 from fedgwc.report.theme import INK, PAPER, WIDE, canvas, colours, styled

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgwc.algorithms.fedgwc import FedGWC
-from fedgwc.core import Floats
-from fedgwc.report.content import plural
+from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.core.text import plural
+from fedgwc.core.types import Floats
 from fedgwc.report.data import Judged
 from fedgwc.report.figures.axes import rounds_axis
 from fedgwc.report.theme import INK, SOFT, WIDE, looks, panels, styled

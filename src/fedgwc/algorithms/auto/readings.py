@@ -1,0 +1,278 @@
+"""What a cohort's losses say about its clients: how near the mean they lie, on which side of it, and how steady they are.
+
+n clients in a cohort, S local steps; pure functions on float64 arrays. Equation numbers are the paper's.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+from fedgwc.core.arguments import numbers, whole
+from fedgwc.core.errors import InputError
+from fedgwc.core.types import Floats
+
+HUGE = 1e100  # larger losses are cut to this, so that their squares are finite
+TINY = np.finfo(np.float64).tiny
+BEYOND = 5  # values farther from the median than this many median deviations are cut to that distance
+
+
+def gaussian_rewards(
+    losses: ArrayLike,
+    *,
+    sizes: ArrayLike | None = None,
+    normalise: bool = False,
+    samples: int = 0,
+    rng: np.random.Generator | None = None,
+) -> Floats:
+    """How close each client's losses are to its cohort's, in (0, 1]: Eq. 1 averaged over the steps a client made.
+
+    losses [n, S] -> [n]; NaN marks a step that a client did not make, and a step made by fewer than three clients is left
+    out. Losses that are equal up to rounding give reward 1. Fewer than 3 clients are refused: two losses always lie the
+    same number of deviations from their mean, so their rewards, exp(-1/4) each, say nothing.
+
+    The keywords are the authors' released variants: `sizes` [n] weights mean and variance by sample counts, `normalise`
+    divides by the sum over the cohort, `samples` > 0 takes the statistics from so many normal draws around them.
+
+    >>> gaussian_rewards([[1.0], [2.0], [3.0]]).round(4).tolist()
+    [0.6065, 1.0, 0.6065]
+    """
+    return _cohort(losses, sizes).rewards(normalise, whole(samples, "samples", 0), rng)
+
+
+def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floats:
+    """On which side of its cohort's mean each client's losses lie, in (0, 1): 1/2 on it, towards 1 above, towards 0 below.
+
+    The reward of Eq. 1 is a Gaussian's density at a loss and forgets the sign of its deviation. This is the same Gaussian's
+    distribution function, averaged over the steps a client made, with the same conventions. losses [n, S] -> [n].
+
+    >>> gaussian_sides([[1.0], [2.0], [3.0]]).round(4).tolist()
+    [0.1587, 0.5, 0.8413]
+    """
+    return _cohort(losses, sizes).sides()
+
+
+def gaussian_spreads(losses: ArrayLike) -> Floats:
+    """How much each client's losses vary between its steps, compared with its cohort, in (0, 1): 1/2 as usual, towards 1 more.
+
+    Each step's mean over the cohort is subtracted first (losses fall while a client trains). Then the logarithm of the variance
+    between a client's own steps is compared as `gaussian_sides` compares losses. If a client's variance is unknown, because it
+    made fewer than two steps or they are equal up to rounding, it gets 1/2. losses [n, S] -> [n].
+
+    >>> gaussian_spreads([[1, -1], [-1, 1], [10, -10], [-10, 10], [100, -100], [-100, 100]]).round(2).tolist()
+    [0.13, 0.13, 0.5, 0.5, 0.87, 0.87]
+    """
+    return _cohort(losses).spreads()
+
+
+def loss_variances(losses: ArrayLike) -> tuple[float, float]:
+    """(between, within): how much losses [n, S] vary between clients, and between the steps of one client.
+
+    Each step's mean is subtracted first (losses fall while a client trains). If all clients drew their data from one
+    source, a client's mean would only be a mean of its batches, and `between`, which counts a client's mean once per step, would
+    estimate the same variance as `within`. Their ratio is the F of an analysis of variance: 1 for clients that differ no more
+    than the batches of one of them do.
+
+    >>> loss_variances([[1.0, 3.0], [3.0, 1.0], [2.0, 2.0]])
+    (0.0, 2.0)
+    >>> loss_variances([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
+    (2.0, 0.0)
+    """
+    between, within = _cohort(losses).variances()
+    return float(between), float(within)
+
+
+def first_losses(losses: ArrayLike) -> tuple[float, float]:
+    """Mean losses of the first and the second local step, of the clients that made both; (0, 0) if nobody did. losses [n, S].
+
+    The first batch meets the model that was sent, the second one the same model after one step of the client's own training. If
+    clients can use the shared model, one step changes little. If each has data of its own kind, one step takes most of the loss
+    away, and the next average brings it back: clients drift. Later steps may meet the first one's samples again and fall for
+    that reason.
+
+    >>> first_losses([[4.0, 1.0, 0.1], [2.0, 1.0, 0.1], [3.0, 1.0, 0.1]])
+    (3.0, 1.0)
+    """
+    first, second = _cohort(losses).first_losses()
+    return float(first), float(second)
+
+
+class Readings:
+    """All readings of one cohort, or of equally large ones at once [..., n, S]; what they have in common is computed once."""
+
+    def __init__(self, losses: ArrayLike, sizes: ArrayLike | None = None) -> None:
+        given = np.asarray(losses)
+        rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
+        self.x, self.made, self.whole = _losses(given)
+        n, S = self.x.shape[-2:]
+        clients, self.steps, self.total = n, S, n * S  # clients per step [..., S], steps per client [..., n], losses in all [...]
+        if not self.whole:
+            # At least 2, to divide by: a step that is left out sums to 0 anyway.
+            clients, self.steps, self.total = np.maximum(self.made.sum(-2), 2), self.made.sum(-1), self.made.sum((-2, -1))
+        filled = self._or_zero(self.x)
+        self.largest = np.abs(filled).max(-2)  # [..., S]
+        self.plain_mean = filled.sum(-2) / clients
+        self.apart = self._or_zero(self.x - self.plain_mean[..., None, :])  # [..., n, S]
+        if sizes is None:
+            self.mean, variance = self.plain_mean, (self.apart**2).sum(-2) / (clients - 1)  # [..., S], as in the paper
+        else:
+            self.mean, variance = _weighted(filled, self.made, sizes)
+        self.variance = np.where(variance <= (4 * rounding * self.largest) ** 2, 0.0, variance)  # 0: equal up to rounding
+
+    def _or_zero(self, values: Floats) -> Floats:
+        """`values` [..., n, S] with 0 for steps that were not made."""
+        return values if self.whole else np.where(self.made, values, 0.0)
+
+    def rewards(self, normalise: bool = False, samples: int = 0, rng: np.random.Generator | None = None) -> Floats:
+        mean, variance = self.mean, self.variance
+        if samples:
+            drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, *mean.shape))
+            mean, variance = drawn.mean(0), drawn.var(0)
+        reward = _step_rewards(self.x, mean[..., None, :], variance[..., None, :])
+        omega: Floats = self._or_zero(reward).sum(-1) / self.steps
+        return omega / omega.sum(-1, keepdims=True) if normalise else omega
+
+    def sides(self) -> Floats:
+        mean, variance = self.mean[..., None, :], self.variance[..., None, :]
+        flat = variance <= 0
+        z = np.where(flat, 0.0, (self.x - mean) / np.sqrt(np.where(flat, 1.0, variance)))
+        side: Floats = self._or_zero(ndtr(z)).sum(-1) / self.steps
+        return side
+
+    def spreads(self) -> Floats:
+        variance = self._own_steps[1] / np.maximum(self.steps - 1, 1)
+        known = variance > (1e-12 * self.largest.max(-1, keepdims=True)) ** 2
+        every = bool(known.all())
+        n = known.shape[-1] if every else np.maximum(known.sum(-1, keepdims=True), 2)
+        log = np.log(variance if every else np.where(known, variance, 1.0))
+        log -= log.sum(-1, keepdims=True) / n
+        if not every:  # unknown variances, and all if fewer than three are known, count as usual
+            log = np.where(known & (n >= 3), log, 0.0)
+        deviation = np.sqrt((log**2).sum(-1, keepdims=True) / (n - 1))
+        spread: Floats = ndtr(log / np.where(deviation > 1e-9, deviation, np.inf))
+        return spread
+
+    def variances(self) -> tuple[Floats, Floats]:
+        own, squares = self._own_steps
+        n = own.shape[-1]
+        between = (self.steps * own**2).sum(-1) / (n - 1)
+        freedom = (self.total - n) * (n - 1) / n
+        return between, squares.sum(-1) / np.maximum(freedom, TINY)  # with one step each the squares are 0
+
+    def first_losses(self) -> tuple[Floats, Floats]:
+        if self.x.shape[-1] < 2:
+            nobody = np.zeros(self.x.shape[:-2])
+            return nobody, nobody
+        two, clients = self.x[..., :2], self.x.shape[-2]
+        if not self.whole:
+            both = self.made[..., :2].all(-1, keepdims=True)  # [..., n, 1]
+            two, clients = np.where(both, two, 0.0), np.maximum(both.sum(-2), 1)
+        two = two.sum(-2) / clients
+        return two[..., 0], two[..., 1]
+
+    def drift(self, times: float) -> NDArray[np.bool_]:
+        """[...] whether half of the clients drift: their first loss is at least `times` the second. Clients for whom the reverse
+        holds are subtracted, because small losses vary that much from batch to batch in either direction.
+        """
+        if self.x.shape[-1] < 2 or np.isinf(times):
+            return np.zeros(self.x.shape[:-2], bool)
+        first, second, both = self.x[..., 0], self.x[..., 1], self.made[..., :2].all(-1)
+        more = (both & (first >= times * second) & (first > 0)).sum(-1)
+        less = (both & (second >= times * first) & (second > 0)).sum(-1)
+        return np.asarray(2 * (more - less) >= np.maximum(both.sum(-1), 1))
+
+    def levels(self) -> Floats:
+        """Logarithms of the first losses [..., n], bounded; NaN for clients without a first step, or if fewer than 3 have one."""
+        first, made = self.x[..., 0], self.made[..., 0]
+        log = np.log(np.maximum(first if self.whole else np.where(made, first, 1.0), TINY))
+        if made.all():
+            return bounded(log)
+        rows = zip(log.reshape(-1, log.shape[-1]), made.reshape(-1, log.shape[-1]), strict=True)
+        middle = np.reshape([np.median(x[m]) if m.any() else 0.0 for x, m in rows], (*log.shape[:-1], 1))
+        return np.where(made, bounded(np.where(made, log, middle)), np.nan)
+
+    @cached_property
+    def _own_steps(self) -> tuple[Floats, Floats]:
+        """Of losses minus each step's mean: every client's mean, and the sum of squares around it, both [..., n]."""
+        own = self.apart.sum(-1) / self.steps
+        return own, (self._or_zero(self.apart - own[..., None]) ** 2).sum(-1)
+
+
+def bounded(values: Floats) -> Floats:
+    """Values [..., n] cut to at most `BEYOND` times the median distance from their median.
+
+    Then one false number moves a mean by no more than a true one could.
+
+    >>> bounded(np.array([1.0, 2.0, 3.0, 4.0, 1e9])).tolist()
+    [1.0, 2.0, 3.0, 4.0, 8.0]
+    """
+    middle = _median(values)
+    most = BEYOND * _median(np.abs(values - middle))
+    return np.asarray(np.clip(values, middle - most, middle + most))
+
+
+def _median(values: Floats) -> Floats:
+    """[..., 1]; numpy's own takes several times as long for a cohort."""
+    n = values.shape[-1]
+    ordered = np.sort(values, -1)
+    return np.asarray((ordered[..., (n - 1) // 2, None] + ordered[..., n // 2, None]) / 2)
+
+
+def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
+    """Eq. 1 for given statistics of each step [S]: losses [n, S] -> [n], averaged over the steps that a client made.
+
+    A variance of 0 means that the cohort's losses are equal up to rounding: reward 1.
+    """
+    made = np.isfinite(losses)
+    with np.errstate(invalid="ignore"):
+        reward = _step_rewards(losses, mean, variance)
+    omega: Floats = np.where(made, reward, 0.0).sum(1) / made.sum(1)
+    return omega
+
+
+def _step_rewards(losses: Floats, mean: Floats, variance: Floats) -> Floats:
+    """The reward of every step [n, S]."""
+    flat = variance <= 0
+    reward = np.exp(-((losses - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
+    return np.where(flat, 1.0, np.maximum(reward, TINY))  # far outliers underflow; 0 is not a reward
+
+
+def _cohort(losses: ArrayLike, sizes: ArrayLike | None = None) -> Readings:
+    given = numbers(losses, "losses")
+    if given.ndim != 2:
+        raise InputError(f"losses must be [clients, steps], got shape {given.shape}")
+    return Readings(given, None if sizes is None else numbers(sizes, "sizes"))
+
+
+def _losses(given: NDArray[np.generic]) -> tuple[Floats, NDArray[np.bool_], bool]:
+    """(losses, [..., n, S] the steps made that at least three clients made, whether these are all)."""
+    if given.shape[-1] < 1:
+        raise InputError(f"losses must be [clients, steps] with at least one step, got shape {given.shape}")
+    if given.shape[-2] < 3:
+        raise InputError(
+            f"rewards need at least 3 clients, got {given.shape[-2]}: two losses carry no information about each other"
+        )
+    x = given.astype(np.float64)
+    made = np.isfinite(x)
+    whole = bool(made.all())
+    if not whole:
+        if np.isinf(x).any():
+            raise InputError("losses must be finite (NaN marks a step that was not made); drop clients whose loss is infinite")
+        made &= made.sum(-2, keepdims=True) >= 3
+        if not made.any(-1).all():
+            raise InputError("every client needs at least one loss of a step that at least 3 clients made")
+    return x.clip(-HUGE, HUGE), made, whole
+
+
+def _weighted(x: Floats, made: NDArray[np.bool_], sizes: ArrayLike) -> tuple[Floats, Floats]:
+    """Mean and variance per step [..., S], weighted by sample counts as in the authors' release."""
+    w = np.asarray(sizes, np.float64)
+    if w.shape != x.shape[:-1] or not ((w >= TINY) & (w <= HUGE)).all():  # whose sums can be divided by
+        raise InputError(f"sizes must be {x.shape[-2]} positive sample counts, got {sizes!r}")
+    share = np.where(made, w[..., None], 0.0)
+    share = share / np.maximum(share.sum(-2, keepdims=True), TINY)
+    mean = (share * x).sum(-2)
+    return mean, (share * (x - mean[..., None, :]) ** 2).sum(-2) + 1e-16

@@ -1,0 +1,1 @@
+"""FedGWC as its paper has it."""

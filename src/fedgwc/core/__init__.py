@@ -1,0 +1,1 @@
+"""Types, randomness, settings and errors that everything else builds on."""

@@ -1,0 +1,254 @@
+"""Plain tables (TOML, JSON, `--set a.b=c`) into typed values, with errors that name the key and what it allows.
+
+Frozen dataclasses and keyword functions describe themselves by their annotations; there is no second schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from fedgwc.core.errors import InputError
+
+T = TypeVar("T")
+Assignment = str | tuple[tuple[str, ...], Any]  # `a.b=c`, or the path and the value
+BITS = 63  # whole numbers are below 2 to this power, as in TOML: arrays cannot count further
+LARGEST = 3e38  # numbers are as large as this at most, or infinite: models are computed in 32 bits
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """`value` as the annotation `hint` wants it, or an InputError that names `where`."""
+    if isinstance(value, int) and not -(2**BITS) <= value < 2**BITS:  # first, since Python does not even print the longest
+        raise InputError(f"{where} must be in -2^{BITS}..2^{BITS}-1, got a number of {value.bit_length()} bits")
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return None if value is None else convert(value, next(a for a in args if a is not type(None)), where)
+    if origin is typing.Literal:
+        if value not in args:
+            raise InputError(f"{where} must be one of {', '.join(map(repr, args))}; got {value!r}{did_you_mean(value, args)}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{where} must be a list, got {value!r}")
+        return tuple(convert(v, args[0], f"{where}[{i}]") for i, v in enumerate(value))
+    if dataclasses.is_dataclass(hint):
+        return value if isinstance(value, typing.cast(type, hint)) else call(typing.cast(type, hint), value, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise InputError(f"{where} must be {_NAMES.get(hint, hint)}, got {value!r}")
+    if hint is float and value != value:
+        raise InputError(f"{where} must be a number, got nan")
+    if hint is float and LARGEST < abs(value) < math.inf:
+        raise InputError(f"{where} must be within ±{LARGEST:g}, what fits into 32 bits, got {value}")
+    return value
+
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def call(function: Callable[..., T], settings: Any, where: str, **given: Any) -> T:
+    """`function(**given, **settings)` with every setting known and converted; `given` is not for users to set."""
+    return function(**given, **arguments(function, settings, where, *given))
+
+
+def arguments(function: Callable[..., Any], settings: Any, where: str, *given: str) -> dict[str, Any]:
+    """The settings as `call` passes them on; `given` are the names of what it is given besides."""
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{where} must be a table of settings, got {settings!r}")
+    target = function.__init__ if inspect.isclass(function) else function
+    hints = typing.get_type_hints(target)
+    parameters = {k: p for k, p in inspect.signature(function).parameters.items() if k not in given}
+    check_keys(settings, parameters, where)
+    missing = [k for k, p in parameters.items() if p.default is inspect.Parameter.empty and k not in settings]
+    if missing:
+        raise InputError(f"{where} needs {', '.join(missing)}")
+    return {k: convert(v, hints[k], f"{where}.{k}") for k, v in settings.items()}
+
+
+def check_settable(thing: Any, where: str, *given: str) -> None:
+    """That settings can call a function, or override a dataclass instance, which only annotations make possible."""
+    made = type(thing) if dataclasses.is_dataclass(thing) and not isinstance(thing, type) else thing
+    if not inspect.isfunction(made) and not inspect.isclass(made):
+        raise InputError(f"{where} must be a function or a class, got {thing!r}")
+    try:
+        hints = typing.get_type_hints(made.__init__ if inspect.isclass(made) and not dataclasses.is_dataclass(made) else made)
+    except NameError as error:
+        raise InputError(f"{where}: its annotations cannot be read: {error}") from None
+    parameters = inspect.signature(made).parameters
+    if lacking := [name for name in given if name not in parameters]:
+        raise InputError(f"{where} must take {', '.join(given)}; it lacks {', '.join(lacking)}")
+    for name, parameter in parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise InputError(f"{where} takes {parameter}, which would let slips pass; name what can be set")
+        if name not in given and not _can_be_set(hints.get(name)):
+            came = f"as {parameter}" if name in hints else "without"
+            raise InputError(f"{where}: annotate {name} with {SETTABLE}, so that settings can be checked; it came {came}")
+
+
+SETTABLE = "int, float, bool, str, a Literal, tuple[one of these, ...], a dataclass of these, or one of these | None"
+
+
+def _can_be_set(hint: Any) -> bool:
+    """Whether `convert` knows it."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        others = [a for a in args if a is not type(None)]
+        return len(others) == 1 and _can_be_set(others[0])
+    if origin is tuple:
+        return args[1:] == (...,) and _can_be_set(args[0])
+    if dataclasses.is_dataclass(hint):
+        return all(map(_can_be_set, typing.get_type_hints(hint).values()))
+    return origin is typing.Literal or hint in _NAMES
+
+
+def defaults(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What `call` leaves to the function itself, as plain tables."""
+    known = inspect.signature(function).parameters.items()
+    return {k: plain(p.default) for k, p in known if p.default is not inspect.Parameter.empty and k not in settings}
+
+
+def override(instance: T, settings: Any, where: str) -> T:
+    """A dataclass instance with some fields replaced; a table for a field that is itself a dataclass goes one level down."""
+    if not isinstance(settings, Mapping):
+        raise InputError(f"{where} must be a table of settings, got {settings!r}")
+    fields = {f.name: f for f in dataclasses.fields(instance) if f.init}  # type: ignore[arg-type]
+    check_keys(settings, fields, where)
+    hints = typing.get_type_hints(type(instance))
+    new: dict[str, Any] = {}
+    for key, value in settings.items():
+        old = getattr(instance, key)
+        if dataclasses.is_dataclass(old) and isinstance(value, Mapping):
+            new[key] = override(old, value, f"{where}.{key}")
+        else:
+            new[key] = convert(value, hints[key], f"{where}.{key}")
+    return dataclasses.replace(instance, **new)  # type: ignore[type-var]
+
+
+def lookup(table: Mapping[str, T], name: Any, what: str) -> T:
+    """An entry of a table of names."""
+    if not isinstance(name, str) or name not in table:
+        raise InputError(f"unknown {what} {name!r}{did_you_mean(name, table)}; choose from {', '.join(sorted(table))}")
+    return table[name]
+
+
+def folder_name(name: str, what: str) -> str:
+    """`name`, if it can name a folder where we want it and nowhere else."""
+    if name in ("", ".", "..") or any(c in name for c in "/\\") or not name.isprintable():
+        raise InputError(f"{what} {name!r} cannot be the name of a folder; choose one of printable characters without / and \\")
+    return name
+
+
+def check_keys(settings: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    known = list(known)
+    for key in settings:
+        if key not in known:
+            allowed = f"it knows {', '.join(known)}" if known else "it takes none"
+            raise InputError(f"{where} has no setting {key!r}{did_you_mean(key, known)}; {allowed}")
+
+
+def did_you_mean(name: Any, known: Iterable[Any]) -> str:
+    near = difflib.get_close_matches(str(name), [str(k) for k in known], 1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def parse_assignment(text: Assignment) -> tuple[tuple[str, ...], Any]:
+    """`a.b=c` as (("a", "b"), c), where c is read as TOML and otherwise taken as text; a pair is one already."""
+    if not isinstance(text, str):
+        return text
+    key, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in key.split("."))
+    if not equals or not all(path):
+        raise InputError(f"a setting is written key=value, for example rounds=500; got {text!r}")
+    return path, parse_value(value.strip())
+
+
+def parse_value(text: str) -> Any:
+    try:
+        return _toml(text)
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _toml(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"v = {text}")["v"]
+        repr(value)  # which a number of many hexadecimal digits refuses, and errors have to show it
+    except tomllib.TOMLDecodeError:
+        raise
+    except (ValueError, RecursionError):
+        raise InputError(f"a value has more digits or brackets than can be read; it begins {text[:20]!r}") from None
+    return value
+
+
+def parse_axis(sweep: str) -> tuple[str, list[Any]]:
+    """`key=v,v,...` as (key, [v, v, ...]), each value once; `[8],[16,8]` are two lists."""
+    key, equals, values = sweep.partition("=")
+    if not equals or not values or not key:
+        raise InputError(f"a sweep is written key=value,value,..., for example local.lr=0.05,0.1; got {sweep!r}")
+    try:
+        found = _toml(f"[{values}]")
+    except tomllib.TOMLDecodeError:
+        found = [parse_value(v) for v in values.split(",")]
+    return key, list({repr(v): v for v in found}.values())
+
+
+def set_path(table: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """A copy of nested tables with one value set; `groups.1.noise` reaches into a list of tables by number."""
+    head, rest = path[0], path[1:]
+    copy = dict(table)
+    if not rest:
+        copy[head] = value
+    elif isinstance(copy.get(head), list):
+        copy[head] = _set_item(copy[head], rest, value, head)
+    else:
+        inner = copy.get(head, {})
+        if not isinstance(inner, dict):
+            raise InputError(f"{head} is a value, not a table, so {'.'.join(path)} cannot be set")
+        copy[head] = set_path(inner, rest, value)
+    return copy
+
+
+def drop_path(table: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """A copy of nested tables without one value; where there is none, just a copy."""
+    head, rest = path[0], path[1:]
+    if not rest:
+        return {k: v for k, v in table.items() if k != head}
+    inner = table.get(head)
+    return {**table, head: drop_path(inner, rest)} if isinstance(inner, dict) else dict(table)
+
+
+def _set_item(items: list[Any], path: tuple[str, ...], value: Any, where: str) -> list[Any]:
+    if path[0] not in map(str, range(len(items))):
+        raise InputError(f"{where} has entries 0..{len(items) - 1}, got {path[0]!r}")
+    i = int(path[0])
+    if path[1:] and not isinstance(items[i], dict):
+        raise InputError(f"{where}.{i} is a value, not a table, so {'.'.join(path[1:])} of it cannot be set")
+    new = set_path(items[i], path[1:], value) if path[1:] else value
+    return [*items[:i], new, *items[i + 1 :]]
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"algorithm": {"beta": 1}} -> {"algorithm.beta": 1}"""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def plain(value: Any) -> Any:
+    """The reverse: dataclasses and tuples as tables and lists, for JSON."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value

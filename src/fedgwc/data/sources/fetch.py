@@ -1,0 +1,145 @@
+"""The data sets that come from files: what each needs, where it is looked for, how it is fetched and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedgwc.core.errors import InputError
+from fedgwc.data.sources import fedvision
+from fedgwc.data.sources.catalogue import SOURCES, File, Need, Source
+from fedgwc.data.sources.roots import Root, data_root, places
+from fedgwc.io.checksum import check
+from fedgwc.io.download import download
+
+Progress = Callable[[str, int, int | None], None]  # what, how much is done, of how much
+
+
+@dataclass(frozen=True)
+class Status:
+    """One line of `fedgwc data ls`."""
+
+    name: str
+    title: str
+    missing: tuple[str, ...]
+    looked: tuple[Path, ...]
+    disk: int  # bytes that fetching and decoding it take
+    by_hand: str
+    fetchable: bool = False  # `fedgwc data prepare` gets all that is missing
+
+
+@dataclass(frozen=True)
+class Check:
+    what: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    folder: Path
+    fetched: tuple[Path, ...]
+    decoded: int  # images in the cache
+    missing: tuple[str, ...]
+    by_hand: str  # what is left for the user to do; empty: nothing
+
+
+def find(name: str) -> Source:
+    if name == "digits":
+        raise InputError("digits ships with scikit-learn: it is always ready, there is nothing to fetch or check")
+    if name not in SOURCES:
+        raise InputError(f"unknown data source {name!r}; choose from {', '.join(SOURCES)}")
+    return SOURCES[name]
+
+
+def status(name: str, root: Root = None, size: int = 224) -> Status:
+    source = find(name)
+    lacking = missing(name, root)
+    fetchable = all(need.file for need in source.needs)
+    by_hand = source.by_hand if lacking else ""
+    return Status(name, source.title, lacking, places(name, root), disk_needed(name, size), by_hand, fetchable)
+
+
+def missing(name: str, root: Root = None) -> tuple[str, ...]:
+    """What is needed and not there, each as the alternatives that would do."""
+    return tuple(" or ".join(need.any_of) for need in find(name).needs if not _met(need, name, root))
+
+
+def disk_needed(name: str, size: int = 224) -> int:
+    """Bytes: the files that are fetched, and the decoded images at `size` x `size` where a cache is made."""
+    source = find(name)
+    files = {need.file for need in source.needs if need.file}
+    return sum(file.size for file in files) + source.images * 3 * size * size
+
+
+def verify(name: str, root: Root = None) -> tuple[Check, ...]:
+    """Checksums of the published files that are there, then a full read of the content."""
+    source = find(name)
+    files = {need.file: path for need in source.needs if need.file and (path := _path(need.file.name, name, root))}
+    return (
+        *(_checked(file.name, partial(_sum, path, file)) for file, path in files.items()),
+        _checked("content", partial(source.read, root)),
+    )
+
+
+def prepare(
+    name: str, root: Root = None, *, url: str | None = None, size: int = 224, progress: Progress | None = None
+) -> Prepared:
+    """Fetch what can be fetched, from `url` (a file, or the folder of the files) or the known addresses, then decode images."""
+    source, folder = find(name), data_root(root) / name
+    # One after the other: a file that is fetched may meet later needs too.
+    fetched = [_fetched(n.file, folder, url, progress) for n in source.needs if n.file and not _met(n, name, root)]
+    lacking = missing(name, root)
+    decoded = _decoded(name, root, size, progress) if source.images and not lacking else 0
+    return Prepared(folder, tuple(fetched), decoded, lacking, source.by_hand if lacking else "")
+
+
+def _met(need: Need, name: str, root: Root) -> bool:
+    """A pattern that ends with a slash wants a folder, any other a file."""
+    found = ((path, pattern) for place in places(name, root) for pattern in need.any_of for path in place.glob(pattern))
+    return any(path.is_dir() if pattern.endswith("/") else path.is_file() for path, pattern in found)
+
+
+def _path(file: str, name: str, root: Root) -> Path | None:
+    return next((place / file for place in places(name, root) if (place / file).is_file()), None)
+
+
+def _sum(path: Path, file: File) -> str:
+    check(path, file.checksum)
+    return "the published checksum" if file.checksum else "no checksum is published"
+
+
+def _checked(what: str, run: Callable[[], str]) -> Check:
+    try:
+        return Check(what, True, run())
+    except InputError as error:
+        return Check(what, False, str(error))
+
+
+def _fetched(file: File, folder: Path, url: str | None, progress: Progress | None) -> Path:
+    addresses = file.urls
+    if url:
+        addresses = (url if url.endswith(file.name) else f"{url.rstrip('/')}/{file.name}",)
+    report = (lambda done, total: progress(file.name, done, total)) if progress else None
+    trouble = []
+    for address in addresses:
+        try:
+            return download(address, folder / file.name, checksum=file.checksum, progress=report)
+        except InputError as error:
+            trouble.append(str(error))
+    raise InputError("; ".join(trouble))
+
+
+def _decoded(name: str, root: Root, size: int, progress: Progress | None) -> int:
+    """All images of the train csv that the folder has; the global test images too, where they are there."""
+    users = fedvision.USER_SETS[name]
+    split = fedvision.open_split(users, root)
+    cache = fedvision.open_cache(users, split, root, size)
+    absent = set(cache.absent(range(len(cache))))
+    rows = np.array([row for row, image in enumerate(split.images) if image not in absent], np.int64)
+    cache.fill(rows, (lambda done, total: progress("images", done, total)) if progress else None)
+    return len(rows)

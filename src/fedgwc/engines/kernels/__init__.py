@@ -1,0 +1,1 @@
+"""Kernels for many clients at once on a GPU."""

@@ -1,0 +1,166 @@
+"""All clients on one machine: one at a time, one per worker process, or a whole cohort stacked in one vmap step."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedgwc.core import random
+from fedgwc.core.errors import InputError
+from fedgwc.core.tensors import on
+from fedgwc.core.types import Ids, Scores, Split, Updates
+from fedgwc.data.federation import Federation
+from fedgwc.engines.choose import Traits, choose, most_stacked, traits_of
+from fedgwc.engines.evaluate import Evaluation
+from fedgwc.engines.probe import check_fits
+from fedgwc.engines.samples import Samples
+from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
+from fedgwc.engines.train import OneByOne, Stacked
+from fedgwc.engines.transfer import Reading
+from fedgwc.training.local import Bounds, FlatModel, LocalTraining
+
+__all__ = ["EngineSettings", "Simulator"]
+log = logging.getLogger("fedgwc")
+
+
+class Simulator:
+    """An `Engine` over a `Federation` held in memory, on the device where it trains."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        module: nn.Module,
+        local: LocalTraining | None = None,
+        settings: EngineSettings | None = None,
+    ) -> None:
+        check_fits(module, federation.shape, federation.n_classes)
+        self.federation = federation
+        self.local = local or LocalTraining()
+        self.settings = settings or EngineSettings()
+        self.device = device_of(self.settings)
+        if self.settings.deterministic:
+            require_determinism()
+        self.model = FlatModel(module, DTYPES[self.settings.dtype], self.device)
+        self.traits: Traits = traits_of(self.model.module)
+        self.how, self.threads, self.workers = choose(self.settings, self.traits, self.device)
+        self.chunk = self.settings.chunk or most_stacked(self.model.size, self.device)
+        self.samples = Samples(federation, self.device, self.model.dtype)
+        self.sizes = torch.from_numpy(federation.train.sizes)
+        self._widths = self.local.batch_sizes(self.sizes).numpy()
+        self._steps = self.local.step_counts(self.sizes).numpy()
+        self._bounds_of_all = Bounds.of(self.local, self.sizes)
+        self._one_by_one = OneByOne(self.model, self.local, self.samples, self.traits, self.workers)
+        self._stacked = Stacked(self.model, self.local, self.samples, self.settings, self.traits)
+        self._evaluation = Evaluation(federation, self.model, self.samples, self.settings, self.traits, self.chunk)
+
+    def choices(self) -> dict[str, object]:
+        """What it chose for itself, as settings that would choose the same again."""
+        return {"device": self.device.type, "how": self.how, "threads": self.threads, "workers": self.workers}
+
+    # Training
+
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+        return self.begin(clients, models, which, random.keys(seed, np.asarray(clients, np.int64)))()
+
+    def begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Callable[[], Updates]:
+        """Training whose random draws follow from `keys` [n] on the CPU, whatever a client's number is here.
+
+        A card has got its work when this returns; the function returned waits for the results.
+        """
+        if models.ndim != 2 or models.shape[1] != self.model.size:
+            raise InputError(f"this module's models are [M, {self.model.size}], got {list(models.shape)}")
+        with running(self.threads, self.settings.precision, self.device):
+            return self._begin(np.array(clients, np.int64), models, np.array(which, np.int64), keys)
+
+    def train_one(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
+        """start [D] -> theta [D], losses [S] of one client without company; NaN if it cannot train this model."""
+        with running(self.threads, self.settings.precision, self.device):
+            return self._one_by_one.single(client, key, start)
+
+    def _begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Callable[[], Updates]:
+        models = models.to(self.device, self.model.dtype)
+        ids, origin = torch.from_numpy(clients), torch.from_numpy(which)
+        parts = self._parts(clients)
+        if len(parts) == 1:
+            theta, reading = self._train_part(ids, keys, models, origin, self._bounds(clients))
+            readings = [(parts[0], reading)]
+        else:  # written part by part into one tensor: a cohort of large models must not be held twice
+            theta, readings = models.new_empty(len(ids), models.shape[1]), []
+            for rows in parts:
+                part = torch.from_numpy(rows)
+                done, reading = self._train_part(ids[part], keys[part], models, origin[part], self._bounds(clients[rows]))
+                theta[on(self.device, rows)] = done
+                readings.append((rows, reading))
+        return lambda: self._finish(clients, theta, readings)
+
+    def _finish(self, clients: Ids, theta: Tensor, readings: list[tuple[Ids, Reading]]) -> Updates:
+        if len(readings) == 1:
+            read = readings[0][1].wait()
+            losses, total = read[:, :-1], read[:, -1]
+        else:
+            total = torch.empty(len(clients), dtype=theta.dtype)
+            losses = torch.full((len(clients), self._steps[clients].max(initial=0)), torch.nan, dtype=theta.dtype)
+            for rows, reading in readings:
+                read, part = reading.wait(), torch.from_numpy(rows)
+                losses[part, : read.shape[1] - 1], total[part] = read[:, :-1], read[:, -1]
+        ok = self._healthy(total, losses, self._steps[clients])
+        sizes = self.sizes.index_select(0, torch.from_numpy(clients))
+        updates = Updates(clients, theta, losses, sizes, self.model.n_params)
+        return updates if len(ok) == len(clients) else updates.rows(ok)
+
+    def _parts(self, clients: Ids) -> list[Ids]:
+        """Rows that run together."""
+        rows = np.arange(len(clients))
+        if self.how != "stacked":
+            return [rows] if len(rows) else []
+        alike = [rows]
+        if self.traits.batch_norm:  # padding must not enter its statistics: only clients with equally large batches are stacked
+            widths = self._widths[clients]
+            alike = [rows[widths == width] for width in np.unique(widths)]
+        return [part[i : i + self.chunk] for part in alike for i in range(0, len(part), self.chunk)]
+
+    def _bounds(self, clients: Ids) -> Bounds:
+        """Programs are recorded by shape, so shapes are rounded up: a few of them serve all cohorts."""
+        if self.samples.even:
+            return self._bounds_of_all
+        exact, most = Bounds.of(self.local, self.sizes[torch.from_numpy(clients)]), self._bounds_of_all
+        epochs, longest = (1 << (n - 1).bit_length() for n in (exact.epochs, exact.longest))
+        return replace(exact, epochs=min(epochs, most.epochs), longest=min(longest, most.longest), ragged=most.ragged)
+
+    def _train_part(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Reading]:
+        """Some clients' whole local training: theta [m, D], and losses and sums of theta [m, S + 1]."""
+        if self.how == "stacked" and not (self.traits.batch_norm and bounds.width == 1):
+            try:
+                return self._stacked(ids, keys, models, which, bounds)
+            except (RuntimeError, NotImplementedError, ValueError) as error:
+                if isinstance(error, torch.cuda.OutOfMemoryError | InputError):
+                    raise
+                log.warning("this model cannot be stacked, so clients run one by one (%s)", str(error).splitlines()[0])
+                self.how = "one-by-one"
+        return self._one_by_one(ids, keys, models, which, bounds)
+
+    def _healthy(self, total: Tensor, losses: Tensor, steps: Ids) -> Ids:
+        """Rows whose model and losses are finite; the others failed, and a failed client is a missing row.
+
+        `total` is the sum of a model's entries: it is finite only if all of them are.
+        """
+        if math.isfinite(total.sum() + losses.sum()):  # nearly always, and then there is nothing to look for
+            return np.arange(len(total))
+        missing = np.arange(losses.shape[1]) >= steps[:, None]
+        ok = np.isfinite(total.numpy()) & (np.isfinite(losses.numpy()) | missing).all(1)
+        return np.flatnonzero(ok)
+
+    # Evaluation
+
+    def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+        # Nobody trains meanwhile, so large models may use every core.
+        threads = self.threads if self.settings.threads or not self.traits.convolutional else cores()
+        with running(threads, self.settings.precision, self.device), torch.no_grad():
+            ids, origin = np.asarray(clients, np.int64), np.asarray(which, np.int64)
+            return self._evaluation(ids, models, origin, split, stacked=self.how == "stacked")

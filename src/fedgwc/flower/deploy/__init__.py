@@ -1,0 +1,1 @@
+"""A federation on Flower: set up, checked, renewed."""

@@ -1,0 +1,211 @@
+"""Clients on other machines: an `Engine` over a Flower grid, so that every algorithm runs unchanged on real nodes.
+
+What happens when things go wrong is written down in docs/deploy.md, and decided here:
+
+- a client that does not answer, or whose reply is invalid, is a missing row; P and counts change for those who answered;
+- a client that cannot be asked (its node is known to be away, or it is excluded) is replaced by a stand-in of its cluster;
+- a model with fewer than `min_replies` valid answers gets none of them, so its cluster stays as it is;
+- if that holds for every model, `TooFewReplies` is raised and nothing changes: the round is to be tried again;
+- with private losses two more exchanges give rewards in place of losses; where they fail, the updates count and P stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TypeVar
+
+import numpy as np
+import torch
+from flwr.app import RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from fedgwc.core.types import Ids, Scores, Split, TooFewReplies, Updates
+from fedgwc.engines.meter import Costs, Reported
+from fedgwc.flower.checks import UNREADABLE, Invalid
+from fedgwc.flower.mailbox import Letter, Post, Reply, is_away, reason_of
+from fedgwc.flower.options import Options
+from fedgwc.flower.private_server import PrivateLosses
+from fedgwc.flower.roster import Roster
+from fedgwc.flower.wire import Question, Rewarded, Scored, Summed, Task, Trained, Wire
+
+log = logging.getLogger("fedgwc")
+
+Answer = TypeVar("Answer", Trained, Scored, Summed, Rewarded)
+Put = Callable[[list[Task]], list[Question]]
+Read = Callable[[RecordDict, Sequence[Task]], dict[Task, Answer | Invalid]]
+Found = dict[Task, Answer | Invalid]
+
+
+class FlowerEngine:
+    """Trains and evaluates on the nodes of a Flower `Grid`; the roster says who is where."""
+
+    def __init__(
+        self, grid: Grid, roster: Roster, wire: Wire, options: Options | None = None, private: PrivateLosses | None = None
+    ) -> None:
+        self.roster, self.wire, self.options, self.private = roster, wire, options or Options(), private
+        self.post = Post(grid, self.options.poll)
+        self.costs = Costs()  # bytes as they went over the wire
+        self.number = 0  # of the round
+        self.labels: Ids = np.zeros(len(roster), np.int64)  # [N], for stand-ins
+        self.reported: list[Reported] = []  # since `begin`
+        self.tested: list[tuple[float, int, int]] = []
+
+    def begin(self, number: int, labels: Ids) -> None:
+        """Before each round: its number, and which model serves whom (who may stand in for whom)."""
+        self.number = self.roster.round = number
+        self.labels = labels
+        self.reported, self.tested = [], []
+
+    # The Engine protocol
+
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+        tasks = self._present(clients, which, seed, among=self.labels)
+        answers = self._ask(tasks, lambda t: self.wire.train(t, models, seed, self.number), self.wire.trained)
+        self.tested += [a.test for a in answers if a.test is not None]
+        before, rounding = dict(self.roster.invalid), torch.finfo(models.dtype).eps
+        try:
+            enough = self._enough(answers, len(models))
+            private = self.private and self.private.rewards_and_readings(enough, self._ask, self.number, rounding)
+        finally:  # good is who was so in every exchange
+            for a in answers:
+                if self.roster.invalid.get(a.task.number) == before.get(a.task.number):
+                    self.roster.good(a.task.number, a.size, a.counts)
+        updates, rows = self._updates(enough, models)
+        if private:
+            rewards, readings = map(torch.from_numpy, private)
+            updates = replace(updates, rewards=rewards, readings=readings)
+        steps = sum(a.kept.steps if a.kept else len(a.losses) for a in enough)
+        self.costs = self.costs.plus(client_updates=len(updates), gradient_steps=steps)
+        self.reported.append(Reported(updates.clients, rows, updates.losses.numpy(), *(private or ())))
+        return updates
+
+    def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+        clients, which = np.asarray(clients, np.int64), np.asarray(which, np.int64)
+        if split == "train" and not self.wire.compares:
+            raise TooFewReplies("clients of this app cannot compare models in private")
+        if split == "train":  # the algorithm asks a cohort: stand-ins may answer in its place, all questions of one client alike
+            cohort = np.unique(clients)
+            present = {t.row: t.number for t in self._present(cohort, np.arange(len(cohort)), self.number)}
+            stand_in = [present.get(int(np.searchsorted(cohort, k)), -1) for k in clients]
+            clients = np.array(stand_in, np.int64)
+        can = np.isin(clients, self.roster.available())
+        scored = self._score(self._tasks(clients[can], which[can]), models, split)
+        if split == "train":
+            if len({s.task.number for s in scored}) < self.options.min_replies:
+                raise TooFewReplies(f"{len(scored)} answers to an evaluation, {self.options.min_replies} clients are needed")
+            self.costs = self.costs.plus(evaluations=int(sum(s.total.sum() for s in scored)))
+        return _scores(scored)
+
+    def losses(self, names: Sequence[str], models: Tensor) -> dict[str, Tensor]:
+        """[M] per client: the loss of each model on its training data, for clients that have no number yet."""
+        first = len(self.roster)
+        tasks = [Task(first + i, name, m) for i, name in enumerate(names) for m in range(len(models))]
+        found: dict[str, list[float]] = {}
+        for s in self._score(tasks, models, "train"):
+            found.setdefault(s.task.name, []).append(s.loss)
+        return {name: torch.tensor(x).nan_to_num(nan=torch.inf) for name, x in found.items() if len(x) == len(models)}
+
+    # Who is asked
+
+    def _present(self, clients: Ids, which: Ids, seed: int, among: Ids | None = None) -> list[Task]:
+        """The cohort as it can be asked; a stand-in has the label of the absent, or any where labels do not count.
+
+        Nobody stands in for a client that is to train another model than its label's: one of its own, or of newcomers.
+        """
+        available = self.roster.available()
+        draw = np.random.default_rng([seed, self.number]).permutation(np.setdiff1d(available, clients))
+        cohort = np.array(clients, np.int64)
+        for i in np.flatnonzero(~np.isin(cohort, available)):
+            fits = draw if among is None else draw[among[draw] == which[i]]
+            if len(fits) and (among is None or among[cohort[i]] == which[i]):
+                names = self.roster.names[fits[0]], self.roster.names[cohort[i]]
+                log.info("round %d: client %s stands in for %s", self.number, *names)
+                cohort[i], draw = fits[0], draw[draw != fits[0]]
+        here = np.isin(cohort, available)
+        return self._tasks(cohort[here], np.asarray(which)[here])
+
+    def _tasks(self, clients: Ids, which: Ids) -> list[Task]:
+        return [Task(int(k), self.roster.names[k], int(m)) for k, m in zip(clients, which, strict=True)]
+
+    def _score(self, tasks: list[Task], models: Tensor, split: Split) -> list[Scored]:
+        return self._ask(tasks, lambda t: self.wire.evaluate(t, models, split, self.number), self.wire.scored)
+
+    # One exchange
+
+    def _ask(self, tasks: list[Task], put: Put, read: Read[Answer]) -> list[Answer]:
+        """All valid answers, in the order of the tasks."""
+        at, order = self.roster.node, {task: i for i, task in enumerate(tasks)}
+        by_node = groupby(sorted(tasks, key=lambda t: (at[t.name], t.number, t.row)), key=lambda t: at[t.name])
+        asked = [(node, question) for node, mine in by_node for question in put(list(mine))]
+        before = self.post.bytes_down, self.post.bytes_up
+        letters = [Letter(node, question.kind, question.content) for node, question in asked]
+        replies = self.post.exchange(letters, self.options.deadline, str(self.number))
+        self.costs = self.costs.plus(bytes_down=self.post.bytes_down - before[0], bytes_up=self.post.bytes_up - before[1])
+        answers: list[Answer] = []
+        for (node, question), reply in zip(asked, replies, strict=True):
+            answers += self._judge(self._read(node, question.tasks, reply, read))
+        return sorted(answers, key=lambda a: order[a.task])
+
+    def _read(self, node: int, tasks: tuple[Task, ...], reply: Reply | None, read: Read[Answer]) -> dict[Task, Answer | Invalid]:
+        if reply is None or is_away(reply):
+            self.roster.kept_silent(node)
+            return {}
+        self.roster.answered(node)
+        if isinstance(reply, Invalid):
+            return dict.fromkeys(tasks, reply)
+        if reply.has_error():  # it is there but could not do it: missing rows, and nothing to hold against its clients
+            log.warning("round %d: the app on node %d failed: %.300r", self.number, node, reason_of(reply.error))
+            self.roster.doubtful.add(node)
+            return {}
+        try:
+            return read(reply.content, tasks)
+        except Invalid as reason:
+            return dict.fromkeys(tasks, reason)
+        except UNREADABLE as error:
+            return dict.fromkeys(tasks, Invalid(f"it cannot be read: {error!r}"))
+
+    def _judge(self, answers: Found[Answer]) -> list[Answer]:
+        bad = {task.number: answer for task, answer in answers.items() if isinstance(answer, Invalid)}
+        for number, reason in bad.items():
+            if number < len(self.roster):  # somebody who is not in yet has no record
+                self.roster.strike(number, str(reason))
+        return [a for task, a in answers.items() if not isinstance(a, Invalid) and task.number not in bad]
+
+    # What is kept
+
+    def _enough(self, answers: list[Trained], n_models: int) -> list[Trained]:
+        """Answers for models that got enough of them."""
+        least = self.options.min_replies
+        got = np.bincount(np.array([a.task.row for a in answers], np.int64), minlength=n_models)
+        few = np.flatnonzero((got > 0) & (got < least))
+        for m in few:
+            log.warning(
+                "round %d: model %d got %d of %d answers and stays as it is", self.number, m, got[m], self.options.min_replies
+            )
+        if not (got >= self.options.min_replies).any():
+            raise TooFewReplies(f"{len(answers)} valid answers; a model needs {self.options.min_replies}")
+        return [a for a in answers if a.task.row not in few]
+
+    def _updates(self, answers: list[Trained], models: Tensor) -> tuple[Updates, Ids]:
+        clients = np.array([a.task.number for a in answers], np.int64)
+        losses = np.full((len(answers), max(len(a.losses) for a in answers)), np.nan)
+        for i, a in enumerate(answers):
+            losses[i, : len(a.losses)] = a.losses
+        trained = torch.from_numpy(np.stack([a.model for a in answers])).to(models)
+        sizes = torch.tensor([a.size for a in answers])
+        updates = Updates(clients, trained, torch.from_numpy(losses).to(models.dtype), sizes, self.wire.n_params)
+        return updates, np.array([a.task.row for a in answers], np.int64)
+
+
+def _scores(scored: list[Scored]) -> Scores:
+    """By class if every client answered so, else all classes in one column."""
+    clients, loss = np.array([s.task.number for s in scored], np.int64), np.array([s.loss for s in scored], np.float64)
+    widths = {len(s.total) for s in scored} or {1}
+    if len(widths) > 1:
+        scored = [replace(s, correct=s.correct.sum(keepdims=True), total=s.total.sum(keepdims=True)) for s in scored]
+    shape = (len(scored), min(widths))
+    return Scores(clients, loss, np.reshape([s.correct for s in scored], shape), np.reshape([s.total for s in scored], shape))

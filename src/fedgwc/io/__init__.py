@@ -1,0 +1,1 @@
+"""Files that are written atomically and checked before they are used."""

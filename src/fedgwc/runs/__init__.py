@@ -1,0 +1,1 @@
+"""Runs: recipe, loop, folder, checkpoint, replay."""

@@ -1,0 +1,302 @@
+"""An experiment: what a recipe says, checked and typed, and how it becomes a federation, an engine and an algorithm."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import threading
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fedgwc.algorithms import ALGORITHMS, LOCAL, check_used
+from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Algorithm
+from fedgwc.core.settings import (
+    Assignment,
+    call,
+    check_keys,
+    convert,
+    defaults,
+    did_you_mean,
+    drop_path,
+    folder_name,
+    override,
+    parse_assignment,
+    plain,
+    set_path,
+)
+from fedgwc.data import DATASETS, Federation
+from fedgwc.engines.pool import Member
+from fedgwc.engines.settings import EngineSettings
+from fedgwc.engines.simulator import Simulator
+from fedgwc.models import MODELS
+from fedgwc.runs.plugins import known
+from fedgwc.training.local import FlatModel, LocalTraining
+
+DEFAULT_RECIPE = "digits"
+_PYTORCHS_GENERATOR = threading.Lock()  # layers initialise themselves from the process's one generator, and runs may be threads
+BUILT = ("data", "model")  # tables that are arguments of a function
+TABLES = (*BUILT, "local", "algorithm", "engine", "evaluate")
+
+
+class Shaped(Protocol):
+    """What a network needs to know of the data; a federation is one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def n_classes(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """When to measure and when to save."""
+
+    every: Annotated[int | None, "rounds between evaluations; unset: a hundredth of the run"] = None
+    client_updates: Annotated[int | None, "stop once so many clients have trained, if that is before the last round"] = None
+    checkpoint_seconds: Annotated[float, "time between checkpoints; one is always written at the end and on Ctrl-C"] = 30.0
+
+    def __post_init__(self) -> None:
+        if self.every is not None and self.every < 1:
+            raise InputError(f"evaluate.every must be at least 1 round, got {self.every}")
+        if self.client_updates is not None and self.client_updates < 1:
+            raise InputError(f"evaluate.client_updates must be at least 1, got {self.client_updates}")
+        if not 0 <= self.checkpoint_seconds < math.inf:
+            raise InputError(f"evaluate.checkpoint_seconds must be >= 0 and finite, got {self.checkpoint_seconds}")
+
+    @property
+    def budget(self) -> float:
+        """Client updates after which a run stops."""
+        return math.inf if self.client_updates is None else self.client_updates
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run, fully described. `tables` is what was written; the typed fields are what it means."""
+
+    rounds: int
+    seed: int
+    algorithm: Algorithm[Any]
+    local: LocalTraining
+    engine: EngineSettings
+    evaluate: Evaluate
+    tables: dict[str, Any] = field(repr=False)
+    recipe: str = "experiment"
+    about: str = ""
+
+    @property
+    def algorithm_name(self) -> str:
+        return str(self.tables["algorithm"]["name"])
+
+    @property
+    def evaluate_every(self) -> int:
+        return self.evaluate.every or max(1, self.rounds // 100)
+
+    def federation(self) -> Federation:
+        """The data, dealt out. `data.seed` fixes it across runs; by default it follows the run's seed."""
+        settings = dict(self.tables["data"])
+        build = known(DATASETS, settings.pop("name", None), "data set")
+        seed = _seed(settings.pop("seed", self.seed), "data.seed")
+        for key in settings.keys() - _settings_of(build):
+            if others := [other for other, its in DATASETS.items() if key in _settings_of(its)]:
+                name = self.tables["data"]["name"]
+                have = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'}: choose one by data.name"
+                raise InputError(f"data set {name} has no setting {key!r}, {have}")
+        return call(build, settings, "data", seed=seed)
+
+    def module(self, federation: Shaped, start: int = 0) -> nn.Module:
+        """The network, freshly initialised; `start` numbers independent initialisations of one seed."""
+        settings = dict(self.tables["model"])
+        build = known(MODELS, settings.pop("name", None), "model")
+        with _PYTORCHS_GENERATOR, torch.random.fork_rng():
+            torch.manual_seed(self.seed * 1000 + start)
+            try:
+                return call(build, settings, "model", shape=federation.shape, n_classes=federation.n_classes)
+            # What torch says of sizes below 0 or beyond all memory.
+            except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+                raise InputError(f"[model] {settings} cannot be built: {str(error).splitlines()[0]}") from None
+
+    def simulator(self, federation: Federation) -> Simulator:
+        return Simulator(federation, self.module(federation), self.local, self.engine)
+
+    def initial(self, federation: Federation, engine: Simulator | Member) -> Tensor:
+        """[D], or [M, D] for an algorithm that starts from M different models (its `n_models`)."""
+        n_models = getattr(self.algorithm, "n_models", None)
+        modules = [self.module(federation, i) for i in range(n_models or 1)]
+        models = torch.stack([FlatModel(m, engine.model.dtype, engine.device).vector() for m in modules])
+        return models[0] if n_models is None else models
+
+    def defaults(self) -> dict[str, Any]:
+        """What [data] and [model] leave open."""
+        return {
+            "data": defaults(known(DATASETS, self.tables["data"].get("name"), "data set"), self.tables["data"]),
+            "model": defaults(known(MODELS, self.tables["model"].get("name"), "model"), self.tables["model"]),
+        }
+
+    def begun_with(self, config: Mapping[str, Any]) -> Experiment:
+        """With the defaults that were in force when it began."""
+        then = _table(config, "defaults")
+        return replace(self, tables={**self.tables, **{name: {**_table(then, name), **self.tables[name]} for name in BUILT}})
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that decides the result, apart from `defaults`."""
+        return {
+            "recipe": self.recipe,
+            "about": self.about,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "data": plain(self.tables["data"]),
+            "model": plain(self.tables["model"]),
+            "local": plain(self.local),
+            "algorithm": {"name": self.algorithm_name, **plain(self.algorithm)},
+            "engine": plain(self.engine),
+            "evaluate": plain(self.evaluate),
+        }
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Where two runs (their `to_json`) take another course. Not compared: rounds, names, engine, when to evaluate."""
+    return [name for name in ("seed", "data", "model", "local", "algorithm") if one.get(name) != other.get(name)]
+
+
+def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experiment:
+    """A checked experiment from nested tables (a parsed recipe, a dict, a `config.json`).
+
+    [algorithm] holds for whichever algorithm is chosen. A table named like an algorithm ([ifca]) holds for that one only and
+    wins over [algorithm]; [fedgwc] is also for fedgwc-paper and fedgwc-release, whose own tables win in turn.
+    """
+    check_keys(tables, ("rounds", "seed", *TABLES, "recipe", "about", *ALGORITHMS), "the recipe")
+    t = {name: dict(_table(tables, name)) for name in TABLES}
+    name = t["algorithm"].setdefault("name", "fedgwc" if "fedgwc" in ALGORITHMS else "fedavg")
+    rounds = convert(tables.get("rounds", 100), int, "rounds")
+    if rounds < 1:
+        raise InputError(f"rounds must be at least 1, got {rounds}")
+    return Experiment(
+        rounds,
+        _seed(tables.get("seed", 0), "seed"),
+        _algorithm(name, t["algorithm"], tables),
+        override(LocalTraining(), {**LOCAL.get(name, {}), **t["local"]}, "local"),
+        override(EngineSettings(), t["engine"], "engine"),
+        override(Evaluate(), t["evaluate"], "evaluate"),
+        t,
+        folder_name(convert(tables.get("recipe", recipe), str, "recipe"), "the recipe"),
+        convert(tables.get("about", ""), str, "about"),
+    )
+
+
+def _seed(value: Any, where: str) -> int:
+    seed: int = convert(value, int, where)
+    if not 0 <= seed < 2**32:
+        raise InputError(f"{where} must be in 0..2^32-1, got {seed}")
+    return seed
+
+
+def _algorithm(name: Any, settings: Mapping[str, Any], tables: Mapping[str, Any]) -> Algorithm[Any]:
+    preset = known(ALGORITHMS, name, "algorithm")
+    _check_own(name, preset, settings)
+    algorithm = override(preset, {k: v for k, v in settings.items() if k != "name"}, "algorithm")
+    for other, theirs in ALGORITHMS.items():  # so that a slip shows whichever is chosen
+        override(theirs, _table(tables, other), other)
+    for own in (name.partition("-")[0], name):
+        algorithm = override(algorithm, _table(tables, own), own)
+    return algorithm
+
+
+def _check_own(name: str, preset: Algorithm[Any], settings: Mapping[str, Any]) -> None:
+    """[algorithm] is of one algorithm; what is none of its settings may be another one's."""
+    for key in settings:
+        others = [other for other, theirs in ALGORITHMS.items() if key in _own(theirs)]
+        if others and key not in _own(preset):
+            raise InputError(
+                f"{name} has no setting {key!r}, {', '.join(others)} has; choose that by algorithm.name, "
+                f"or say whose it is, {others[0]}.{key}, where several are compared"
+            )
+    check_keys(settings, ["name", *_own(preset)], "algorithm")
+
+
+def _own(algorithm: Algorithm[Any]) -> Iterable[str]:
+    return getattr(algorithm, "__dataclass_fields__", {}).keys()
+
+
+def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = tables.get(name, {})
+    if not isinstance(table, Mapping):
+        raise InputError(f"{name} must be a table of settings, got {table!r}; did you mean {name}.name={table}?")
+    return table
+
+
+def recipes() -> dict[str, Path]:
+    """The recipes that ship with the package, by name."""
+    folder = resources.files("fedgwc.runs") / "recipes"
+    return {p.name.removesuffix(".toml"): Path(str(p)) for p in folder.iterdir() if p.name.endswith(".toml")}
+
+
+def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[Assignment] = ()) -> dict[str, Any]:
+    """The tables of a shipped recipe (by name) or a TOML file (by path), with `a.b=c` assignments applied."""
+    name = str(recipe or DEFAULT_RECIPE)
+    known = recipes()
+    path = known.get(name, Path(name))
+    folder = path.parent if path.name == "config.json" else path
+    if (folder / "config.json").is_file():
+        raise InputError(f"{name} is of a run, and no recipe; to go on with the run: fedgwc run --resume --out {folder}")
+    if not path.is_file():
+        hint = did_you_mean(name, known)
+        raise InputError(f"no recipe {name!r}{hint}: it is neither a file nor one of {', '.join(sorted(known))}")
+    try:
+        tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # of its syntax, its text, and numbers with too many digits
+        raise InputError(f"{path} is not a TOML recipe: {error}") from None
+    tables.setdefault("recipe", path.stem)
+    return assigned(tables, sets)
+
+
+def assigned(tables: dict[str, Any], sets: Iterable[Assignment]) -> dict[str, Any]:
+    """`tables` with `a.b=c` assignments applied, the last one winning."""
+    given = [parse_assignment(each) for each in sets]
+    for kind, table in (("data", DATASETS), ("model", MODELS)):
+        tables = _renamed(tables, kind, table, [value for path, value in given if path == (kind, "name")])
+    for one, other in (("steps", "epochs"), ("epochs", "steps")):  # only one can be: what is set takes the recipe's place
+        if any(path == ("local", one) for path, _ in given):
+            tables = drop_path(tables, ("local", other))
+    for path, value in given:
+        if path[0] == "algorithm":  # meant for whichever is chosen, so what the recipe says for single ones gives way
+            for name in ALGORITHMS:
+                tables = drop_path(tables, (name, *path[1:]))
+        tables = set_path(tables, path, value)
+    return tables
+
+
+def _settings_of(build: Callable[..., Any]) -> set[str]:
+    return {"seed", *inspect.signature(build).parameters}
+
+
+def _renamed(tables: dict[str, Any], kind: str, known: Mapping[str, Any], names: list[Any]) -> dict[str, Any]:
+    """Another data set or model has other settings: those of the recipe's that it does not know were not meant for it."""
+    own = _table(tables, kind)
+    if not names or not isinstance(names[-1], str) or names[-1] not in known or names[-1] == own.get("name"):
+        return tables
+    its = _settings_of(known[names[-1]])
+    return {**tables, kind: {key: value for key, value in own.items() if key in its}}
+
+
+def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[Assignment] = ()) -> Experiment:
+    """An experiment from a recipe's name, a TOML file or a dict of tables, with `a.b=c` assignments: several, or one as it is."""
+    sets = [sets] if isinstance(sets, str) else list(sets)
+    tables = assigned(dict(recipe), sets) if isinstance(recipe, Mapping) else read_recipe(recipe, sets)
+    return as_asked(experiment(tables), sets)
+
+
+def as_asked(job: Experiment, sets: Iterable[Assignment]) -> Experiment:
+    """`job`, unless one of the assignments that led to it has no effect."""
+    given = [path for path, _ in map(parse_assignment, sets) if path[0] in ("algorithm", job.algorithm_name)]
+    check_used(job.algorithm, [path[1] for path in given if len(path) > 1], job.algorithm_name)
+    return job

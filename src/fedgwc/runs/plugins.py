@@ -1,0 +1,161 @@
+"""Algorithms, models and data sets of one's own: Python files that enter them in the tables, loaded because the user said so.
+
+`--use`, the variable FEDGWC_USE and the app of a federation, which is code itself, are the only ways in. What a recipe or a run
+folder names is looked up and never loaded: these come from others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from fedgwc.core.errors import InputError
+from fedgwc.core.settings import check_settable, lookup
+
+VARIABLE = "FEDGWC_USE"  # the files for every command, and how processes that a command starts learn of them
+PREFIX = "fedgwc_own_"  # of modules made of files, so that no file takes the place of a library
+NAME = re.compile(r"[A-Za-z0-9][\w-]*")  # names become parts of folders and of keys as in `--set NAME.key=value`
+TAKEN = ("rounds", "seed", "recipe", "about", "data", "model", "local", "algorithm", "engine", "evaluate", "all")
+GIVEN = {"MODELS": ("shape", "n_classes"), "DATASETS": ("seed",)}  # what a run gives, whatever is set
+T = TypeVar("T")
+
+
+class UnknownNameError(InputError):
+    """A name that is in no table: a slip, or something of the user's own that was not loaded."""
+
+
+def known(table: Mapping[str, T], name: Any, what: str) -> T:
+    """An entry of ALGORITHMS, MODELS or DATASETS."""
+    try:
+        return lookup(table, name, what)
+    except InputError as error:
+        if not isinstance(name, str):  # none was given
+            raise
+        raise UnknownNameError(f"{error}; one of your own is entered first, by a command's --use FILE.py") from None
+
+
+@contextmanager
+def using(names: Iterable[str]) -> Iterator[None]:
+    """Load these files and those of FEDGWC_USE; processes that are started meanwhile learn of all of them."""
+    before = os.environ.get(VARIABLE)
+    every = use(names)
+    try:
+        os.environ[VARIABLE] = os.pathsep.join(every)
+        yield
+    finally:
+        os.environ.pop(VARIABLE, None)
+        if before is not None:
+            os.environ[VARIABLE] = before
+
+
+def use(names: Iterable[str] = ()) -> list[str]:
+    """Load these files (or installed modules) and those of FEDGWC_USE, each once; returns all of them."""
+    every = list(dict.fromkeys(map(_absolute, [*named(), *names])))
+    for name in every:
+        _load(name)
+    return every
+
+
+def named() -> list[str]:
+    """What FEDGWC_USE says, in a command with what --use adds."""
+    return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
+
+
+def _absolute(name: str) -> str:
+    full = str(Path(name).expanduser().resolve()) if name.endswith(".py") else name
+    if os.pathsep in full:
+        raise InputError(f"--use {full}: a path with {os.pathsep!r} cannot be passed on to other processes; rename it")
+    return full
+
+
+def _load(name: str) -> None:
+    """All of it or nothing: what is refused leaves no trace."""
+    module = PREFIX + Path(name).stem if name.endswith(".py") else name
+    if module in sys.modules:
+        _refuse_namesake(name, sys.modules[module])
+        return
+    before = {table: dict(entries) for table, entries in _tables().items()}
+    try:
+        _of_file(Path(name), module) if name.endswith(".py") else importlib.import_module(name)
+        _check(name, before, _tables())
+    except BaseException as error:
+        sys.modules.pop(module, None)
+        for table, entries in _tables().items():
+            entries.clear()
+            entries.update(before[table])
+        if isinstance(error, InputError) or not isinstance(error, Exception):
+            raise
+        raise InputError(f"--use {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}") from error
+
+
+def _of_file(path: Path, module: str) -> None:
+    if not path.is_file():
+        raise InputError(f"--use: there is no {path}; give a Python file, FILE.py, or the name of an installed module")
+    spec = importlib.util.spec_from_file_location(module, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"--use {path} is not a Python file")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # last: its neighbours can be imported, and take no library's place
+    made = sys.modules[module] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+
+
+def _refuse_namesake(name: str, module: ModuleType) -> None:
+    """A file may have been copied, into a federation's app; other code must not go under its name."""
+    its = module.__file__ or ""
+    if name.endswith(".py") and its != name and Path(its).read_bytes() != Path(name).read_bytes():
+        raise InputError(f"--use {name} and {its} have the same name; rename one of them")
+
+
+def _place(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return ""  # it names its line itself
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+
+
+def _tables() -> dict[str, dict[str, Any]]:
+    from fedgwc.algorithms import ALGORITHMS
+    from fedgwc.data import DATASETS
+    from fedgwc.models import MODELS
+
+    return {"ALGORITHMS": ALGORITHMS, "MODELS": MODELS, "DATASETS": DATASETS}
+
+
+def _check(name: str, before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> None:
+    """That it entered something, under names of its own: results must not go under the name of something else."""
+    if before == after:
+        raise InputError(
+            f'--use {name} enters nothing in a table; it should say fedgwc.ALGORITHMS["NAME"] = ..., '
+            f'fedgwc.models.MODELS["NAME"] = ... or fedgwc.data.DATASETS["NAME"] = ...'
+        )
+    for table, entries in before.items():
+        if changed := [key for key, entry in entries.items() if after[table].get(key) is not entry]:
+            raise InputError(f"--use {name} changes {changed[0]} in {table}, which is there already; choose another name")
+        for key in after[table].keys() - entries.keys():
+            what = f"--use {name}: {key} in {table}"
+            if not isinstance(key, str) or not NAME.fullmatch(key) or key in TAKEN:
+                wanted = f"letters, digits, - and _, and none of {', '.join(TAKEN)}"
+                raise InputError(f"--use {name} enters {key!r} in {table}; a name is made of {wanted}")
+            if table == "ALGORITHMS":
+                _check_algorithm(what, after[table][key])
+            check_settable(after[table][key], what, *GIVEN.get(table, ()))
+
+
+def _check_algorithm(what: str, algorithm: Any) -> None:
+    if isinstance(algorithm, type):
+        raise InputError(f"{what} is a class; enter an instance, {algorithm.__name__}()")
+    lacking = [method for method in ("init", "round", "clustering") if not callable(getattr(algorithm, method, None))]
+    if lacking or not dataclasses.is_dataclass(algorithm):
+        fault = f"has no {', '.join(lacking)}" if lacking else "is no dataclass"
+        raise InputError(f"{what} {fault}; an algorithm is a frozen dataclass with init, round, clustering")

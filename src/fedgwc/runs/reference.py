@@ -1,0 +1,133 @@
+"""What can be set, as the code itself says it: a setting's meaning stands at its annotation, `Annotated[float, "..."]`.
+
+`fedgwc list NAME` shows it, and the tables of docs/reference.md are written from it: `python -m fedgwc.runs.reference`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.data import DATASETS, Group
+from fedgwc.engines.settings import EngineSettings
+from fedgwc.io.atomic import write_atomically
+from fedgwc.models import MODELS
+from fedgwc.runs.experiment import Evaluate
+from fedgwc.training.local import LocalTraining
+
+TABLES: dict[str, Any] = {"local": LocalTraining(), "engine": EngineSettings(), "evaluate": Evaluate()}
+FROM_DATA = ("shape", "n_classes")  # arguments of a model that are not for users to set
+REQUIRED, UNSET = "required", "–"
+_NAMES = {int: "whole number", float: "number", bool: "true, false", str: "text"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    name: str
+    type: str
+    default: str
+    meaning: str
+
+
+def settings_of(thing: Any, given: Iterable[str] = ()) -> list[Setting]:
+    """Of a dataclass (an instance has values of its own for defaults) or of a function; nested ones by `outer.inner`."""
+    return [s for name, hint, default in _parts(thing) if name not in given for s in _settings(name, hint, default)]
+
+
+def data_settings(build: Any) -> list[Setting]:
+    """Of a data set, which gets the run's seed unless it is set."""
+    return [dataclasses.replace(s, default="the run's") if s.name == "seed" else s for s in settings_of(build)]
+
+
+def _parts(thing: Any) -> Iterator[tuple[str, Any, Any]]:
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        hints = typing.get_type_hints(type(thing), include_extras=True)
+        yield from ((f.name, hints[f.name], getattr(thing, f.name)) for f in dataclasses.fields(thing) if f.init)
+        return
+    hints = typing.get_type_hints(thing, include_extras=True)
+    yield from ((name, hints.get(name), p.default) for name, p in inspect.signature(thing).parameters.items())
+
+
+def _settings(name: str, hint: Any, default: Any) -> list[Setting]:
+    if dataclasses.is_dataclass(default):
+        return [dataclasses.replace(s, name=f"{name}.{s.name}") for s in settings_of(default)]
+    annotated = typing.get_origin(hint) is Annotated
+    bare, *said = typing.get_args(hint) if annotated else (hint,)
+    meaning = next((text for text in said if isinstance(text, str)), "")
+    return [Setting(name, type_text(bare), REQUIRED if default is inspect.Parameter.empty else value_text(default), meaning)]
+
+
+def type_text(hint: Any) -> str:
+    """What may be given, in words."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return type_text(next(a for a in args if a is not type(None)))
+    if origin is Literal:
+        return ", ".join(map(str, args))
+    if origin is tuple:
+        return "list of tables" if dataclasses.is_dataclass(args[0]) else f"list of {type_text(args[0])}s"
+    return _NAMES.get(hint, "")
+
+
+def value_text(value: Any) -> str:
+    """A value as TOML has it; of a table, what differs from its own defaults."""
+    if value is None:
+        return UNSET
+    if isinstance(value, bool | str):
+        return str(value).lower() if isinstance(value, bool) else value
+    if isinstance(value, float):
+        return f"{value:g}".replace("e-0", "e-")
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(value_text, value))}]"
+    if dataclasses.is_dataclass(value):
+        told = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if getattr(value, f.name) != f.default}
+        return "{" + ", ".join(f"{k}={value_text(v)}" for k, v in told.items()) + "}"
+    return str(value)
+
+
+# The tables of docs/reference.md
+
+
+def tables() -> Mapping[str, list[Setting]]:
+    """By the name of the mark between which each stands."""
+    algorithms = {name: settings_of(ALGORITHMS[name]) for name in ("ifca", "fesem", "cfl")}
+    shared = settings_of(ALGORITHMS["fedavg"])
+    own = {name: [s for s in settings if s not in shared] for name, settings in algorithms.items()}
+    data = {f"data {name}": data_settings(build) for name, build in DATASETS.items()}
+    models = {f"model {name}": settings_of(build, FROM_DATA) for name, build in MODELS.items()}
+    every = {
+        **{k: settings_of(v) for k, v in TABLES.items()},
+        "fedavg": shared,
+        **own,
+        **data,
+        "group": settings_of(Group),
+        **models,
+    }
+    return {name: settings for name, settings in every.items() if settings}
+
+
+def markdown(settings: Iterable[Setting]) -> str:
+    rows = [f"| `{s.name}` | {s.type} | {s.default} | {s.meaning} |\n" for s in settings]
+    return "".join(["| key | type | default | meaning |\n|---|---|---|---|\n", *rows])
+
+
+def written(page: str) -> str:
+    """`page` with its tables made anew."""
+    for name, settings in tables().items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+        before, rest = page.split(begin)
+        page = before + begin + markdown(settings) + end + rest.split(end)[1]
+    return page
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference.md")
+    write_atomically(path, written(path.read_text(encoding="utf-8")).encode())

@@ -1,0 +1,89 @@
+"""How much of a recipe to run: all of it, a tenth of its rounds, or just enough to see that it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedgwc.core.settings import Assignment, convert, lookup
+from fedgwc.data.build import Group
+from fedgwc.data.sources import made
+from fedgwc.runs.experiment import Experiment, as_asked, assigned, experiment, read_recipe
+
+# Of a smoke run. Clients have fewer images than a batch, so a step uses all of them.
+ROUNDS, STEPS, BATCH, SIDE = 3, 2, 16, 64
+CLIENTS, TRAIN, TEST = 12, 8, 4
+
+Tables = dict[str, Any]
+
+
+def scaled_experiment(
+    recipe: str | os.PathLike[str] | None = None, sets: Iterable[Assignment] = (), scale: str = "full", root: Path | None = None
+) -> Experiment:
+    """A recipe at a scale; `sets` win over what the scale says.
+
+    At scale smoke the data are made ones, written below `root` (by default the data root), unless a setting says where
+    data or clients come from.
+    """
+    sets = list(sets)
+    tables = read_recipe(recipe, sets)
+    data = experiment(tables).tables["data"]
+    name, folder = str(data.get("name")), None
+    if scale == "smoke" and name in made.WRITERS and not data.keys() & {"root", "partition_file"}:
+        folder = made.made_root(root)
+        made.write(name, folder)
+    return as_asked(experiment(assigned(scaled(tables, scale, folder), sets)), sets)
+
+
+def scaled(tables: Mapping[str, Any], scale: str, made_root: Path | None = None) -> Tables:
+    """The tables of a recipe at a scale; `made_root` is where made data are, None leaves the data where they are."""
+    job = experiment(tables)  # says what is wrong with them before anything changes
+    shrink = lookup(SCALES, scale, "scale")
+    return shrink({**tables}, job, made_root)
+
+
+def _full(tables: Tables, job: Experiment, made_root: Path | None) -> Tables:
+    return tables
+
+
+def _short(tables: Tables, job: Experiment, made_root: Path | None) -> Tables:
+    return {**tables, "recipe": f"{job.recipe}-short", "rounds": max(1, job.rounds // 10)}
+
+
+def _smoke(tables: Tables, job: Experiment, made_root: Path | None) -> Tables:
+    local = {**job.tables["local"], "batch": min(job.local.batch, BATCH)}
+    if job.local.steps is not None:
+        local["steps"] = min(job.local.steps, STEPS)
+    return {
+        **tables,
+        "recipe": f"{job.recipe}-smoke",
+        "rounds": min(job.rounds, ROUNDS),
+        "data": _small(job.tables["data"], made_root),
+        "model": {k: v for k, v in job.tables["model"].items() if k != "weights"},  # made data do not need good ones
+        "local": local,
+    }
+
+
+def _small(data: Mapping[str, Any], made_root: Path | None) -> Tables:
+    """Fewer clients of every group, and smaller ones; as many of each kind of setting as [data] has."""
+    small = dict(data)
+    if "groups" in data:
+        small["groups"] = _fewer(data["groups"])
+    for key, most in (("train_size", TRAIN), ("test_size", TEST), ("size", SIDE)):
+        if key in data:
+            small[key] = min(convert(data[key], int, f"data.{key}"), most)
+    return small if made_root is None else {**small, **made.settings(str(data.get("name")), made_root)}
+
+
+def _fewer(groups: Any) -> list[Tables]:
+    """CLIENTS in all, shared out as the groups share theirs, but two in each at least."""
+    checked = convert(groups, tuple[Group, ...], "data.groups")
+    total = sum(group.clients for group in checked)
+    kept = [min(group.clients, max(2, round(CLIENTS * group.clients / total))) for group in checked]
+    sizes = ("train_size", "test_size")  # of single groups: they made room that a smoke run does not need
+    return [{**{k: v for k, v in g.items() if k not in sizes}, "clients": n} for g, n in zip(groups, kept, strict=True)]
+
+
+SCALES: dict[str, Callable[[Tables, Experiment, Path | None], Tables]] = {"full": _full, "short": _short, "smoke": _smoke}

@@ -1,0 +1,1 @@
+"""What a client does: local SGD on a model that is one vector."""
