@@ -21,10 +21,10 @@ from benchmarks.made import cifar_like
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.ifca import IFCA
 from fedgwc.core.types import Rng, Scores
+from fedgwc.core.work import LocalTraining
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
-from fedgwc.training.local import LocalTraining
 
 K = 5
 WAYS = {

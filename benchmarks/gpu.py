@@ -23,13 +23,13 @@ from torch import nn
 from benchmarks.made import cifar_like
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core.types import Rng
+from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.pool import Member, SharedEngine
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
-from fedgwc.training.local import LocalTraining
 
 LOCAL = LocalTraining(steps=7, batch=64, lr=0.01, weight_decay=4e-4)
 

@@ -15,6 +15,7 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.algorithms.fedgwc.interactions import affinity, fedgw_cluster
 from fedgwc.core.types import Rng, Updates
+from fedgwc.core.work import LocalTraining
 from fedgwc.data.federation import Federation, from_arrays
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.settings import EngineSettings
@@ -23,7 +24,7 @@ from fedgwc.models import MODELS
 from fedgwc.runs.experiment import experiment
 from fedgwc.runs.loop import run
 from fedgwc.runs.progress import Silent
-from fedgwc.training.local import FlatModel, LocalTraining
+from fedgwc.training.flat_model import FlatModel
 
 NO_SHRINKING = (Phase.explicit, Phase.generate)  # a whole run is costly, and small as it is
 KINDS = ("plain", "one sample", "one class", "constant", "copies", "large", "overflowing")

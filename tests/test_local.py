@@ -7,7 +7,10 @@ from torch import nn
 
 from fedgwc.core import random
 from fedgwc.core.errors import InputError
-from fedgwc.training.local import FlatModel, LocalTraining, lone_grad, minibatches, sgd_step
+from fedgwc.core.work import LocalTraining
+from fedgwc.training.flat_model import FlatModel
+from fedgwc.training.minibatches import minibatches
+from fedgwc.training.step import lone_grad, sgd_step
 
 
 def batches_of(local: LocalTraining, sizes: list[int], seed: int = 0):

@@ -57,7 +57,7 @@ import torch
 from torch import nn
 from fedgwc.data import Federation, Rows
 from fedgwc.engines.simulator import EngineSettings, Simulator
-from fedgwc.training.local import LocalTraining
+from fedgwc.core.work import LocalTraining
 import multiprocessing
 
 n, features = 100, 1000

@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 from fedgwc.core.errors import InputError
+from fedgwc.core.work import LocalTraining
 from fedgwc.models import MODELS, cnn, lenet5, mlp, mobilenet_v2
-from fedgwc.training.local import FlatModel, LocalTraining, sgd_step
+from fedgwc.training.flat_model import FlatModel
+from fedgwc.training.step import sgd_step
 
 SETTINGS: dict[str, dict[str, float]] = {"mobilenet_v2": {"dropout": 0.0}}
 

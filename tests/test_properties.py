@@ -10,11 +10,11 @@ import torch
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core.types import Rng, Updates
+from fedgwc.core.work import LocalTraining
 from fedgwc.data.rows import Rows
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
-from fedgwc.training.local import LocalTraining
 
 ROUNDS = 6
 

@@ -14,10 +14,10 @@ from fedgwc.algorithms.aggregate import Aggregator
 from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import convert, defaults, parse_assignment, parse_axis, set_path
+from fedgwc.core.work import LocalTraining
 from fedgwc.data import DATASETS
 from fedgwc.models import MODELS
 from fedgwc.runs.experiment import Evaluate, experiment, load, read_recipe, recipes
-from fedgwc.training.local import LocalTraining
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import torch
 from benchmarks.contenders.workloads import COHORT, Workload, asked, run
 from fedgwc.algorithms import FedAvg
 from fedgwc.core.types import Rng
+from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation, Rows
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
-from fedgwc.training.local import LocalTraining
 
 
 def federation(w: Workload) -> Federation:

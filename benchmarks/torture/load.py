@@ -21,6 +21,7 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Algorithm
+from fedgwc.core.work import LocalTraining
 from fedgwc.data.federation import from_arrays
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.simulator import Simulator
@@ -28,7 +29,6 @@ from fedgwc.models import MODELS
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import Checkpoint, rounds, run
 from fedgwc.runs.tables import Table
-from fedgwc.training.local import LocalTraining
 
 Result = dict[str, Any]
 POINTS = 200  # how often memory is looked at

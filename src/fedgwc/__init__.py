@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fedgwc.core.types import Rng as Rng
     from fedgwc.core.types import Scores as Scores
     from fedgwc.core.types import Updates as Updates
+    from fedgwc.core.work import LocalTraining as LocalTraining
     from fedgwc.engines.settings import EngineSettings as EngineSettings
     from fedgwc.engines.simulator import Simulator as Simulator
     from fedgwc.runs.experiment import Experiment as Experiment
@@ -44,8 +45,7 @@ if TYPE_CHECKING:
     from fedgwc.runs.loop import run as run
     from fedgwc.runs.saved_models import load_model as load_model
     from fedgwc.runs.together import run_together as run_together
-    from fedgwc.training.local import FlatModel as FlatModel
-    from fedgwc.training.local import LocalTraining as LocalTraining
+    from fedgwc.training.flat_model import FlatModel as FlatModel
 
 __version__ = VERSION
 
@@ -57,9 +57,9 @@ _HOME = {
     "Engine": "core.protocols",
     "EngineSettings": "engines.settings",
     "Experiment": "runs.experiment",
-    "FlatModel": "training.local",
+    "FlatModel": "training.flat_model",
     "InputError": "core.errors",
-    "LocalTraining": "training.local",
+    "LocalTraining": "core.work",
     "Result": "runs.loop",
     "Rng": "core.types",
     "Scores": "core.types",

@@ -11,9 +11,9 @@ from torch import nn
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core.types import Rng
+from fedgwc.core.work import LocalTraining
 from fedgwc.engines import recorded
 from fedgwc.engines.simulator import EngineSettings, Simulator
-from fedgwc.training.local import LocalTraining
 
 TOLERANCE = {"float64": {"rtol": 1e-9, "atol": 1e-12}, "float32": {"rtol": 1e-4, "atol": 1e-6}}
 

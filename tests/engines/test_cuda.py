@@ -10,6 +10,7 @@ from torch import nn
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.aggregate import Aggregator, Server
 from fedgwc.core.types import Rng, Updates
+from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation, Rows
 from fedgwc.engines import evaluate
 from fedgwc.engines.settings import EngineSettings, running
@@ -17,7 +18,6 @@ from fedgwc.engines.simulator import Simulator
 from fedgwc.models import cnn, lenet5
 from fedgwc.runs.loop import run
 from fedgwc.runs.together import run_together
-from fedgwc.training.local import LocalTraining
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -11,10 +11,10 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from fedgwc.core.types import Scores
+from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation, Rows
 from fedgwc.engines import recorded
 from fedgwc.engines.simulator import EngineSettings, Simulator
-from fedgwc.training.local import LocalTraining
 
 SIZES, TEST_SIZES = [5, 9, 1, 14, 9], [3, 2, 7, 1, 4]
 NETS = {

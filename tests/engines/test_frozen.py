@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from fedgwc.core.errors import InputError
+from fedgwc.core.work import LocalTraining
 from fedgwc.engines.simulator import EngineSettings, Simulator
-from fedgwc.training.local import FlatModel, LocalTraining
+from fedgwc.training.flat_model import FlatModel
 
 HARD = LocalTraining(steps=4, batch=6, lr=0.5, weight_decay=0.1, momentum=0.5)
 

@@ -25,7 +25,7 @@ from fedgwc.runs import batch, together
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run
 from fedgwc.runs.together import run_together
-from fedgwc.training.local import FlatModel
+from fedgwc.training.flat_model import FlatModel
 
 
 def test_union_numbers_clients_end_to_end_and_keeps_equal_data_once() -> None:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from fedgwc.core.errors import InputError
+from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation, Rows
 from fedgwc.engines.simulator import EngineSettings, Simulator
-from fedgwc.training.local import LocalTraining
 
 FAULTS = """
 import ctypes, resource, sys

@@ -14,6 +14,7 @@ import torch
 from flwr.app import Error, Message
 from torch import nn
 
+from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation, Rows
 from fedgwc.engines.simulator import Simulator
 from fedgwc.flower import Options
@@ -23,7 +24,6 @@ from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.flower.wire import RecipeWire, Task
 from fedgwc.runs.folder import RunFolder
-from fedgwc.training.local import LocalTraining
 
 from . import blobs
 from .grids import LocalGrid

@@ -10,6 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from google.protobuf.message import DecodeError
 
 from fedgwc.core.errors import InputError
+from fedgwc.core.work import LocalTraining
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.client import clients_in
@@ -21,7 +22,6 @@ from fedgwc.flower.roster import Roster
 from fedgwc.flower.server import serve
 from fedgwc.flower.state_dicts import StateWire
 from fedgwc.flower.wire import RecipeWire, Task
-from fedgwc.training.local import LocalTraining
 
 from .grids import LocalGrid
 from .spoiling import train

@@ -15,7 +15,7 @@ from fedgwc.engines.simulator import Simulator
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.saved_models import Inputs, filled, inputs_of, model_files, network_of
 from fedgwc.runs.tables import Table, show
-from fedgwc.training.local import FlatModel
+from fedgwc.training.flat_model import FlatModel
 
 
 def assign_command(run: Path, data: Path) -> None:

@@ -1,19 +1,34 @@
-"""The two sides of every round: an algorithm, and the engine that trains its clients."""
+"""The two sides of every round: an algorithm, and the engine that trains its clients.
+
+Each has a small contract that all fulfil. What only some can do is a protocol of its own with one or two methods; whoever
+runs a federation checks for it once, with `isinstance`, before the first round.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgwc.core.layout import Layout
 from fedgwc.core.types import Clustering, Floats, Ids, Rng, Scores, Split, Updates
+from fedgwc.core.work import Work
+
+State = TypeVar("State")
+Arrays = Mapping[str, NDArray[Any]]
+
+# Engines
 
 
 class Engine(Protocol):
     """Where clients train and are evaluated: a simulator on one machine, or real nodes."""
 
-    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         """Train each of `clients` from `models[which]`; a client that fails is a missing row."""
         ...
 
@@ -25,24 +40,136 @@ class Engine(Protocol):
         ...
 
 
-State = TypeVar("State")
+@runtime_checkable
+class DescribesModel(Protocol):
+    """An engine that knows where the tensors of its model lie in the vector."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an engine runs on and how much it takes."""
+
+    device: torch.device
+    at_once: int  # clients that train side by side
+    settings: dict[str, object] = field(default_factory=dict)  # what it chose for itself, which would choose the same again
+
+
+@runtime_checkable
+class DescribesItself(Protocol):
+    """An engine that tells its device, its capacity and what it chose."""
+
+    @property
+    def facts(self) -> Facts: ...
+
+
+# Algorithms
 
 
 class Algorithm(Protocol[State]):
-    """Hyper-parameters with two pure functions; everything that changes lives in the state.
+    """Hyper-parameters with pure functions; everything that changes lives in the state.
 
     An algorithm is a frozen dataclass, so it can be printed, compared, saved and overridden from a recipe.
     """
 
-    def init(self, model: Tensor, n_clients: int) -> State: ...
+    def init(self, model: Tensor, n_clients: int, layout: Layout) -> State: ...
 
     def round(self, state: State, engine: Engine, rng: Rng) -> State: ...
 
     def clustering(self, state: State) -> Clustering: ...
 
 
+@runtime_checkable
+class UpdatesInPlace(Protocol):
+    """A round that writes the next state over the given one, for an owner who does not look back."""
+
+    def advance(self, state: Any, engine: Engine, rng: Rng) -> Any: ...
+
+
+@runtime_checkable
+class StartsFromSeveral(Protocol):
+    """An algorithm whose `init` may want several independent initialisations, [n_models, D]."""
+
+    @property
+    def n_models(self) -> int | None:
+        """How many; None: one model [D]."""
+        ...
+
+
+@runtime_checkable
+class Warns(Protocol):
+    """An algorithm that has something to say about the federation's size."""
+
+    def warnings(self, n_clients: int) -> list[str]:
+        """Return warnings about the federation's size; InputError if it is too large."""
+        ...
+
+
+@runtime_checkable
+class NumbersClusters(Protocol):
+    """An algorithm that tells the clusters' numbers without gathering their models."""
+
+    def cluster_numbers(self, state: Any) -> Ids: ...
+
+
+@runtime_checkable
+class TypesState(Protocol):
+    """An algorithm that tells the type of its states; for others the annotation of `init` does."""
+
+    @property
+    def state_type(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a round has shown, for the run's folder."""
+
+    numbers: Mapping[str, float] = field(default_factory=dict)  # for a line of metrics
+    splits: Mapping[str, Arrays] = field(default_factory=dict)  # evidence of the clusters divided in this round, by their number
+    decisions: Sequence[Mapping[str, Any]] = ()  # attempts to divide: what was seen, whether it `divides`, and `why`
+
+
+@runtime_checkable
+class Observable(Protocol):
+    """An algorithm that explains its rounds, and in the end its clusters."""
+
+    def observe(self, state: Any) -> Observation: ...
+
+    def tree(self, state: Any) -> list[dict[str, Any]]:
+        """List all clusters that ever were: id, parent, born, ended (None: a leaf), members, scores."""
+        ...
+
+    def matrices(self, state: Any) -> Mapping[str, Arrays]:
+        """Return what is known of each leaf's members, by a name for its file."""
+        ...
+
+
+@runtime_checkable
+class HoldsBack(Protocol):
+    """An algorithm that keeps clients from training for a while."""
+
+    def held_back(self, state: Any) -> Ids:
+        """Return clients that must not train now, not even in place of an absent one."""
+        ...
+
+
+@runtime_checkable
+class Grows(Protocol):
+    """An algorithm that clients may join while it runs."""
+
+    def room(self, state: Any) -> int | None:
+        """Return how many clients may join; None: any number."""
+        ...
+
+    def grow(self, state: Any, rows: Ids) -> Any:
+        """Add clients N, N + 1, ...; rows [n] are those of the clustering's models that serve them."""
+        ...
+
+
 def losses_under(models: Tensor, clients: Ids, engine: Engine) -> tuple[Ids, Floats]:
-    """(who answered, sorted; [n, M] the loss of every model on their own training data).
+    """Ask clients for the loss of every model on their training data: (who answered, sorted; [n, M]).
 
     All questions go out in one call, so that a real client is asked once. Who left a question open is left out; others may
     have answered in the place of clients that are away.

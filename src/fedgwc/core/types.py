@@ -18,7 +18,7 @@ from fedgwc.core.tensors import on
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Split = Literal["train", "test"]
+Split = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True)

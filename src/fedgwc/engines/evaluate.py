@@ -21,7 +21,7 @@ from fedgwc.engines.recorded import Recorded
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import recorded_stack
-from fedgwc.training.local import FlatModel
+from fedgwc.training.flat_model import FlatModel
 
 log = logging.getLogger("fedgwc")
 Logits = Callable[[Tensor, Tensor], Tensor]  # one model's (theta [D], x [B, ...]) -> [B, C]

@@ -21,7 +21,7 @@ from fedgwc.core.types import Ids, Scores, Split, Updates
 from fedgwc.data.federation import Federation
 from fedgwc.data.union import union
 from fedgwc.engines.simulator import Simulator
-from fedgwc.training.local import FlatModel
+from fedgwc.training.flat_model import FlatModel
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import math
 import torch
 from torch import Tensor
 
+from fedgwc.core.work import LocalTraining
 from fedgwc.data.augment import PADDING, crop_and_flip
 from fedgwc.data.federation import Federation
 from fedgwc.engines.kernels import stacked_conv
-from fedgwc.training.local import Bounds, LocalTraining, Minibatches, minibatches
+from fedgwc.training.minibatches import Bounds, Minibatches, minibatches
 
 
 class Samples:

@@ -15,6 +15,7 @@ from fedgwc.core import random
 from fedgwc.core.errors import InputError
 from fedgwc.core.tensors import on
 from fedgwc.core.types import Ids, Scores, Split, Updates
+from fedgwc.core.work import LocalTraining
 from fedgwc.data.federation import Federation
 from fedgwc.engines.choose import Traits, choose, most_stacked, traits_of
 from fedgwc.engines.evaluate import Evaluation
@@ -23,7 +24,8 @@ from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
 from fedgwc.engines.train import OneByOne, Stacked
 from fedgwc.engines.transfer import Reading
-from fedgwc.training.local import Bounds, FlatModel, LocalTraining
+from fedgwc.training.flat_model import FlatModel
+from fedgwc.training.minibatches import Bounds
 
 __all__ = ["EngineSettings", "Simulator"]
 log = logging.getLogger("fedgwc")

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fedgwc.engines.recorded import replayable
-from fedgwc.training.local import Step
+from fedgwc.training.step import Step
 
 MOST_SHAPES = 64  # programs kept; cohorts come in few shapes, so this only bounds a pathological run
 ATEN = torch.ops.aten

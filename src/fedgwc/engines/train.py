@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedgwc.core.errors import InputError
+from fedgwc.core.work import LocalTraining
 from fedgwc.engines.captured import Captured
 from fedgwc.engines.choose import Traits
 from fedgwc.engines.kernels import stacked_conv
@@ -19,7 +20,9 @@ from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.stack import StackedStep
 from fedgwc.engines.transfer import Reading
 from fedgwc.engines.workers import Job, Workers
-from fedgwc.training.local import Bounds, FlatModel, LocalTraining, gradient_of, lone_grad, sgd_step
+from fedgwc.training.flat_model import FlatModel
+from fedgwc.training.minibatches import Bounds
+from fedgwc.training.step import gradient_of, lone_grad, sgd_step
 
 log = logging.getLogger("fedgwc")
 FEW_STEPS = 16  # on a CPU, rounds of more steps are recorded step by step: the rest of the round no longer matters

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedgwc.core.errors import InputError
-from fedgwc.training.local import FlatModel
+from fedgwc.training.flat_model import FlatModel
 
 log = logging.getLogger("fedgwc")
 Train = Callable[[int, int, Tensor], tuple[Tensor, Tensor]]

@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgwc.core.types import Floats, Ids, Split
+from fedgwc.core.work import LocalTraining
 from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
 from fedgwc.flower.masking import is_sound
 from fedgwc.flower.private_client import PRIVATE
-from fedgwc.training.local import FlatModel, LocalTraining
+from fedgwc.training.flat_model import FlatModel
 
 PROTOCOL = 1
 Kind = Literal["train", "evaluate"]

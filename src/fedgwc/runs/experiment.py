@@ -33,13 +33,14 @@ from fedgwc.core.settings import (
     plain,
     set_path,
 )
+from fedgwc.core.work import LocalTraining
 from fedgwc.data import DATASETS, Federation
 from fedgwc.engines.pool import Member
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
 from fedgwc.runs.plugins import known
-from fedgwc.training.local import FlatModel, LocalTraining
+from fedgwc.training.flat_model import FlatModel
 
 DEFAULT_RECIPE = "digits"
 _PYTORCHS_GENERATOR = threading.Lock()  # layers initialise themselves from the process's one generator, and runs may be threads

@@ -12,7 +12,7 @@ from fedgwc.core.protocols import Algorithm, State
 from fedgwc.core.types import Clustering, Ids
 from fedgwc.engines.meter import Reported
 from fedgwc.runs.folder import VERDICTS, RunFolder
-from fedgwc.training.local import FlatModel
+from fedgwc.training.flat_model import FlatModel
 
 
 def save_round(

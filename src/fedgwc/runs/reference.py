@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core.work import LocalTraining
 from fedgwc.data import DATASETS, Group
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.io.atomic import write_atomically
 from fedgwc.models import MODELS
 from fedgwc.runs.experiment import Evaluate
-from fedgwc.training.local import LocalTraining
 
 TABLES: dict[str, Any] = {"local": LocalTraining(), "engine": EngineSettings(), "evaluate": Evaluate()}
 FROM_DATA = ("shape", "n_classes")  # arguments of a model that are not for users to set

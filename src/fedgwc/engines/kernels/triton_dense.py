@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedgwc.training.local import LocalTraining
+from fedgwc.core.work import LocalTraining
 
 
 @triton.jit
@@ -161,7 +161,7 @@ def cross_entropy_gradient(logits: Tensor, labels: Tensor, slope: Tensor) -> Ten
 def descend(
     theta: Tensor, grads: list[Tensor], velocity: Tensor, anchor: Tensor, working: Tensor | None, local: LocalTraining
 ) -> tuple[Tensor, Tensor]:
-    """The step of `fedgwc.training.local.sgd_step` for all clients at once: new theta [n, D] and velocity.
+    """The step of `fedgwc.training.step.sgd_step` for all clients at once: new theta [n, D] and velocity.
 
     theta and anchor [n, D], grads: a tensor [n, ...] for each of a model's; buffers beyond them are left unset.
     """

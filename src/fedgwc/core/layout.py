@@ -1,0 +1,61 @@
+"""Where a model's tensors lie in the one vector that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tensors of a vector [D], in order: first the parameters, then the floating-point buffers."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    n_params: int  # where the parameters end
+
+    @classmethod
+    def unnamed(cls, size: int) -> Layout:
+        """Describe a vector of which only the length is known."""
+        return cls(("",), ((size,),), size)
+
+    @property
+    def lengths(self) -> list[int]:
+        return [int(torch.Size(shape).numel()) for shape in self.shapes]
+
+    @property
+    def size(self) -> int:
+        """D."""
+        return sum(self.lengths)
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the modules that own tensors, in the order of the vector.
+
+        >>> Layout(("0.weight", "0.bias", "2.weight"), ((2, 2), (2,), (2, 1)), 8).layers
+        ['0', '2']
+        """
+        return list(dict.fromkeys(name.rpartition(".")[0] for name in self.names))
+
+    def spans(self) -> dict[str, slice]:
+        """Locate each tensor in the vector."""
+        found, first = {}, 0
+        for name, length in zip(self.names, self.lengths, strict=True):
+            found[name] = slice(first, first + length)
+            first += length
+        return found
+
+    def mask(self, prefixes: Iterable[str]) -> Tensor:
+        """Mark the entries [D] of tensors and layers with these names.
+
+        >>> Layout(("0.weight", "2.weight"), ((2,), (1,)), 3).mask(["2"]).tolist()
+        [False, False, True]
+        """
+        wanted = tuple(prefixes)
+        marked = torch.zeros(self.size, dtype=torch.bool)
+        for name, span in self.spans().items():
+            marked[span] = any(name == prefix or name.startswith(f"{prefix}.") for prefix in wanted)
+        return marked
