@@ -117,7 +117,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "without sides, spreads and echoes": {"sides": False},
     "`when=visits`, the first default": {"when": "visits", "visits": 10, "sides": False},
     "`fedgwc-release`": {"preset": "fedgwc-release"},
-    "`fedgwc-paper`": {"preset": "fedgwc-paper"},
+    "`fedgwc`": {"preset": "fedgwc"},
 }
 
 

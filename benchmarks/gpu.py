@@ -107,7 +107,7 @@ def profile(engine: Simulator) -> str:
 def host_profile(engine: Simulator) -> None:
     profiler = cProfile.Profile()
     profiler.enable()
-    rounds_per_second(engine, "fedgwc", 50)
+    rounds_per_second(engine, "auto", 50)
     profiler.disable()
     pstats.Stats(profiler).sort_stats("tottime").print_stats(22)
 
@@ -129,7 +129,7 @@ def main() -> None:
     print("agreement", json.dumps(agreement(federation, module), indent=1))
     for precision in ("tf32", "bf16", "float32"):
         engine = Simulator(federation, module, LOCAL, EngineSettings(device="cuda", precision=precision))
-        for name in ("fedavg", "fedgwc"):
+        for name in ("fedavg", "auto"):
             print(
                 precision,
                 name,

@@ -128,11 +128,11 @@ def whole(name: str, blocks: int) -> float:
 CASES: dict[str, Callable[[int], float]] = {
     "fedavg, bare loop": lambda blocks: bare("fedavg", blocks),
     "fedavg, run": lambda blocks: whole("fedavg", blocks),
-    "fedgwc, bare loop": lambda blocks: bare("fedgwc", blocks),
-    "fedgwc, run": lambda blocks: whole("fedgwc", blocks),
-    "fedgwc, bare loop, 12 clusters": lambda blocks: bare("fedgwc", blocks, 12),
-    "fedgwc, bare loop, 17 clusters": lambda blocks: bare("fedgwc", blocks, 17),
-    "fedgwc, bare loop, 50 clusters": lambda blocks: bare("fedgwc", blocks, 50),  # of two clients: none has a P
+    "auto, bare loop": lambda blocks: bare("auto", blocks),
+    "auto, run": lambda blocks: whole("auto", blocks),
+    "auto, bare loop, 12 clusters": lambda blocks: bare("auto", blocks, 12),
+    "auto, bare loop, 17 clusters": lambda blocks: bare("auto", blocks, 17),
+    "auto, bare loop, 50 clusters": lambda blocks: bare("auto", blocks, 50),  # of two clients: none has a P
 }
 
 
@@ -187,7 +187,7 @@ def main() -> None:
         for part in PARTS:
             if spent[part]:
                 print(f"  {part:36s} {spent[part] / 1e3 / BLOCK / (arguments.blocks + 1):7.1f}")
-    for name in ("fedavg, run", "fedgwc, run"):
+    for name in ("fedavg, run", "auto, run"):
         with cProfile.Profile() as profiler:
             CASES[name](arguments.blocks)
         print(f"\n{name}")

@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture
 def small() -> Callable[..., Experiment]:
-    """An experiment on 20 clients of digits: `small("fedgwc", local={...}, rounds=3)`."""
+    """An experiment on 20 clients of digits: `small("auto", local={...}, rounds=3)`."""
 
     def build(name: str = "fedavg", **changes: Any) -> Experiment:
         tables = {**SMALL, "algorithm": {"name": name, "rate": 0.3}}

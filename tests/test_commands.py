@@ -39,7 +39,7 @@ TABLES: dict[str, Any] = {
     "data": {"name": "digits", "train_size": 40, "test_size": 10, "groups": [{"clients": 20}, {"clients": 8, "relabel": 1}]},
     "model": {"name": "mlp", "hidden": [16]},
     "local": {"steps": 4, "batch": 20, "lr": 0.2},
-    "algorithm": {"name": "fedgwc", "rate": 1.0, "when": "visits", "visits": 10},
+    "algorithm": {"name": "auto", "rate": 1.0, "when": "visits", "visits": 10},
     "evaluate": {"every": 40},
 }
 
@@ -126,7 +126,7 @@ def test_what_was_probably_meant(fedgwc: Command, run_folder: Path) -> None:
     for given in (run_folder, run_folder / "config.json"):
         refused(fedgwc("run", given), f"to go on with the run: fedgwc run --resume --out {run_folder}")
     refused(
-        fedgwc("run", "digits", "--set", "fedgwc.when=visits", "--set", "fedgwc.sides=true"),
+        fedgwc("run", "digits", "--set", "auto.when=visits", "--set", "fedgwc.sides=true"),
         "no use of sides beside its other settings; without these it would\n",
     )
 

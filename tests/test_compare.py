@@ -37,7 +37,7 @@ def test_the_rule_that_picked_is_told_where_there_was_a_choice(tmp_path, capsys)
 
 def test_switches_and_text_are_swept_too(tmp_path) -> None:
     sweeps = ["algorithm.second_look=true,false", 'model.name="mlp"']
-    compare_command("digits", ["fedgwc"], 1, [*QUICK, "rounds=1"], tmp_path, sweeps=sweeps, jobs=1)
+    compare_command("digits", ["auto"], 1, [*QUICK, "rounds=1"], tmp_path, sweeps=sweeps, jobs=1)
     tried = list(csv.reader((tmp_path / "everything-tried.csv").read_text().splitlines()))
     assert [r[0] for r in tried[1:]] == [f"fedgwc second_look={v} name=mlp" for v in (True, False)]
 
@@ -70,8 +70,8 @@ def test_what_is_swept_twice_runs_once(tmp_path) -> None:
 
 
 def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path) -> None:
-    compare_command("digits", ["fedavg", "fedgwc"], 1, QUICK, tmp_path, jobs=1, equal="updates")
-    for name in ("fedavg", "fedgwc"):
+    compare_command("digits", ["fedavg", "auto"], 1, QUICK, tmp_path, jobs=1, equal="updates")
+    for name in ("fedavg", "auto"):
         last = json.loads((tmp_path / f"{name}-seed0" / "metrics.jsonl").read_text().splitlines()[-1])
         assert last["client_updates"] == 40
     config = json.loads((tmp_path / "fedgwc-seed0" / "config.json").read_text())

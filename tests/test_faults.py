@@ -63,7 +63,7 @@ def check(algorithm: object, state: object, n_clients: int) -> None:
 
 
 def algorithm_of(name: str) -> object:
-    eager = {"min_size": 1, "visits": 1} if name.startswith("fedgwc") else {}
+    eager = {"min_size": 1, "visits": 1} if name.startswith("auto") else {}
     return experiment({"algorithm": {"name": name, "rate": 0.7, **eager}}).algorithm
 
 
@@ -164,7 +164,7 @@ def test_a_failed_client_is_told_of_once_and_counted(small, tmp_path, monkeypatc
 
 def test_a_diverging_client_does_not_stop_the_others(small) -> None:
     """One client's images are 1e20 times too bright: its loss is infinite in the first step, and only its own."""
-    job = small("fedgwc", algorithm={"rate": 1.0})
+    job = small("auto", algorithm={"rate": 1.0})
     federation = job.federation()
     federation.x[torch.from_numpy(federation.train[0])] *= 1e20  # type: ignore[index]
     meter = Meter(job.simulator(federation), 20)

@@ -130,9 +130,9 @@ def test_a_replay_needs_no_algorithm_but_its_losses(told: Told) -> None:
     run = ["run", "digits", "--use", "mine.py", "--set", "algorithm.name=trimmed", "--set", "rounds=3", "-o", "r"]
     assert told(*run)[0] == 0
     assert "trimmed" not in fedgwc.ALGORITHMS
-    code, said = told("replay", "r", "--set", "algorithm.name=fedgwc-paper")
+    code, said = told("replay", "r", "--set", "algorithm.name=fedgwc")
     assert code == 0, said
-    whose = "r: recorded by trimmed, clustered here as fedgwc-paper would; the losses stay those of the models that were trained"
+    whose = "r: recorded by trimmed, clustered here as fedgwc would; the losses stay those of the models that were trained"
     assert whose in said
 
 

@@ -55,7 +55,7 @@ def groups_of(name: str) -> tuple[Group, ...]:
 def test_published_hyper_parameters(name: str) -> None:
     base = name.split("-")[0]
     rounds, steps, lr, decay, eps, model, clients, cohort = PUBLISHED[base]
-    job = load(name, ["algorithm.name=fedgwc-paper"])
+    job = load(name, ["algorithm.name=fedgwc"])
     assert job.rounds == rounds
     assert (job.local.steps, job.local.batch, job.local.lr) == (8 if name == "cifar100-mechanism" else steps, 64, lr)
     assert decay is None or job.local.weight_decay == decay
@@ -128,8 +128,8 @@ BASE: dict[str, Any] = {"data": {"name": "digits"}, "model": {"name": "mlp"}}
 OWN: dict[str, Any] = {
     **BASE,
     "algorithm": {"rate": 0.2},
-    "fedgwc": {"beta": 2.0},
-    "fedgwc-paper": {"eps": 0.5},
+    "auto": {"beta": 2.0},
+    "fedgwc": {"eps": 0.5},
     "ifca": {"k": 4},
 }
 
@@ -140,18 +140,18 @@ def algorithm(name: str, *sets: str) -> Any:
 
 def test_a_table_named_like_an_algorithm_is_for_that_one() -> None:
     assert (algorithm("ifca").k, algorithm("fesem").k) == (4, 2)
-    assert (algorithm("fedgwc").beta, algorithm("fedgwc").eps) == (2.0, 1e-5)
-    assert (algorithm("fedgwc-paper").beta, algorithm("fedgwc-paper").eps) == (2.0, 0.5)  # the family's, then its own
+    assert (algorithm("auto").beta, algorithm("auto").eps) == (2.0, 1e-5)
+    assert (algorithm("fedgwc").beta, algorithm("fedgwc").eps) == (2.0, 0.5)  # the family's, then its own
     assert (algorithm("fedgwc-release").beta, algorithm("fedgwc-release").eps) == (2.0, 1e-5)
     assert {algorithm(name).rate for name in ALGORITHMS} == {0.2}
 
 
 def test_the_last_word_wins() -> None:
-    assert algorithm("fedgwc-paper", "algorithm.beta=1.0").beta == 1.0
-    assert algorithm("fedgwc-paper", "algorithm.beta=1.0", "fedgwc.beta=3.0").beta == 3.0
+    assert algorithm("fedgwc", "algorithm.beta=1.0").beta == 1.0
+    assert algorithm("fedgwc", "algorithm.beta=1.0", "auto.beta=3.0").beta == 3.0
     assert algorithm("ifca", "ifca.rate=0.5").rate == 0.5
     assert algorithm("ifca", "ifca.rate=0.5", "algorithm.rate=0.3").rate == 0.3
-    assert algorithm("fedavg", "fedavg.aggregator.momentum=0.5", "algorithm.aggregator.weights=equal").aggregator.momentum == 0.5
+    assert algorithm("fedavg", "fedavg.aggregator.momentum=0.5", "algorithm.server.weights=equal").aggregator.momentum == 0.5
 
 
 def test_a_slip_shows_whichever_algorithm_runs() -> None:
@@ -162,7 +162,7 @@ def test_a_slip_shows_whichever_algorithm_runs() -> None:
 
 
 def test_a_run_saves_the_outcome_of_all_tables() -> None:
-    job = load(OWN, ["algorithm.name=fedgwc-paper"])
+    job = load(OWN, ["algorithm.name=fedgwc"])
     assert experiment(job.to_json()).algorithm == job.algorithm
 
 

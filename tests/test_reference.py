@@ -118,7 +118,7 @@ def test_an_algorithm_without_words_of_its_own(listed: Any, monkeypatch: pytest.
 
 def test_settings_that_are_shown_can_be_set() -> None:
     job = load("digits", ["ifca.aggregator.momentum=0.5", "algorithm.name=ifca", "data.groups.0.relabel=2", "data.seed=3"])
-    assert job.algorithm.aggregator.momentum == 0.5  # type: ignore[attr-defined]
+    assert job.algorithm.server.momentum == 0.5  # type: ignore[attr-defined]
 
 
 def test_one_assignment_may_be_given_as_it_is() -> None:
@@ -134,7 +134,7 @@ SPLITS: dict[str, Any] = {  # in round 30, into clusters 1 and 2
     "data": {"name": "digits", "train_size": 40, "test_size": 10, "groups": [{"clients": 20}, {"clients": 8, "relabel": 1}]},
     "model": {"name": "mlp", "hidden": [16]},
     "local": {"steps": 4, "batch": 20, "lr": 0.2},
-    "algorithm": {"name": "fedgwc", "rate": 1.0},
+    "algorithm": {"name": "auto", "rate": 1.0},
     "evaluate": {"every": 20},
 }
 
@@ -172,11 +172,11 @@ def test_the_page_has_every_column() -> None:
 
 
 def test_the_page_has_every_key_and_file(a_run: Path) -> None:
-    own = {"fedgwc": {"mse", "contrast", "drift", "attempts"}}
+    own = {"auto": {"mse", "contrast", "drift", "attempts"}}
     row = json.loads((a_run / "metrics.jsonl").read_text().splitlines()[-1])
-    assert row.keys() - own["fedgwc"] == first_cells(section("metrics.jsonl"))
+    assert row.keys() - own["auto"] == first_cells(section("metrics.jsonl"))
     fedgwc_page = (DOCS / "algorithms" / "fedgwc.md").read_text(encoding="utf-8").split("## What a run records")[1]
-    assert all(f"`{key}`" in fedgwc_page for key in own["fedgwc"])
+    assert all(f"`{key}`" in fedgwc_page for key in own["auto"])
     folder = section("The folder of a run")
     assert {path.name + "/" * path.is_dir() for path in a_run.iterdir()} <= {*first_cells(folder), "trace/", "state/", "models/"}
     for name in ("per_client", "clients", "trace/*"):

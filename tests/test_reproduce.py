@@ -178,7 +178,7 @@ def test_our_own_rule_has_no_beta() -> None:
     cifar = [r for r in rows if r.recipe == "cifar100"]
     assert [r.set for r in cifar if belongs(outcome(r), r, OURS)] == [("algorithm.beta=0.5",)]
     assert [r.name for r in plan(cifar, [OURS], 1, "full")] == ["cifar100-fedgwc-seed0"]
-    assert len(plan(cifar, ["fedgwc-paper"], 1, "full")) == 5
+    assert len(plan(cifar, ["fedgwc"], 1, "full")) == 5
 
 
 CLUSTERING = paper()["table-clustering"]
@@ -191,7 +191,7 @@ def test_the_verdict_goes_by_the_metric_the_paper_names_and_the_other_is_shown()
     runs = [
         outcome(FEDGWC, seed, name, balanced_accuracy=x, accuracy=0.6, weighted_accuracy=0.594, clusters=4, was=0.1, wadb=2.4)
         for seed, x in enumerate([0.530, 0.534, 0.538])
-        for name in ("fedgwc-paper", "fedgwc")
+        for name in ("fedgwc", "auto")
     ]
     *lines, own = lines_of(ONLY, runs, needs)
     assert {str(own.verdict(metric)) for metric in own.row.values} == {"our own rule"}  # however near its values are
@@ -214,11 +214,11 @@ def test_the_verdict_goes_by_the_metric_the_paper_names_and_the_other_is_shown()
 def test_runs_with_other_settings_are_never_mixed_and_said() -> None:
     now = outcome(FEDGWC).experiment["algorithm"]["visits"]
     runs = [outcome(FEDGWC, 0, change={"visits": now + 1, "gone": True}), outcome(FEDGWC, 0), outcome(FEDGWC, 1, root="there")]
-    lines = lines_of(ONLY, [*runs, outcome(FEDGWC, 0, "fedgwc-paper")], needs)
-    assert [(line.algorithm, len(line.runs)) for line in lines] == [("fedgwc-paper", 1), ("fedgwc", 2), ("fedgwc", 1)]
+    lines = lines_of(ONLY, [*runs, outcome(FEDGWC, 0, "fedgwc")], needs)
+    assert [(line.algorithm, len(line.runs)) for line in lines] == [("fedgwc", 1), ("auto", 2), ("auto", 1)]
     assert [line.method for line in lines] == [
-        "fedgwc-paper beta=0.5",
-        "fedgwc",
+        "fedgwc beta=0.5",
+        "auto",
         f"fedgwc (visits={now + 1}, gone=true)",
     ]
     assert [changes(line) for line in lines] == [
@@ -245,7 +245,7 @@ def test_only_the_papers_settings_can_reproduce_it() -> None:
 
 
 def test_a_setting_that_a_rule_ignores_makes_no_difference() -> None:
-    windows, mse = outcome(FEDGWC, 0), outcome(FEDGWC, 0, "fedgwc-paper")
+    windows, mse = outcome(FEDGWC, 0), outcome(FEDGWC, 0, "fedgwc")
     for older in (windows, mse):
         del older.experiment["algorithm"]["gain"]
     [line] = lines_of(ONLY, [windows], needs)
@@ -291,7 +291,7 @@ def test_machine_paths_become_names() -> None:
 
 
 def test_a_kept_run_is_small_and_says_where_it_comes_from(small, tmp_path, capsys) -> None:
-    made = run(small("fedgwc", rounds=4, algorithm={"visits": 1, "min_size": 1}), tmp_path / "mine").folder
+    made = run(small("auto", rounds=4, algorithm={"visits": 1, "min_size": 1}), tmp_path / "mine").folder
     keep_command([made], tmp_path / "results", {"command": "fedgwc run x", "hardware": "a box"})
     assert "Kept: " in capsys.readouterr().out
     kept = read(tmp_path / "results" / "small" / "mine")
@@ -392,8 +392,8 @@ def test_equal_effort_is_where_the_cheapest_run_ended():
         return Outcome(Path("results") / name, config, rows[-1], rows)
 
     cheap = ran("fedavg", [(10, 1, 0.1), (20, 2, 0.2)])
-    costly = ran("fedgwc", [(15, 1, 0.3), (21, 2, 0.4), (60, 3, 0.5)])
+    costly = ran("auto", [(15, 1, 0.3), (21, 2, 0.4), (60, 3, 0.5)])
     table = effort_table(Path("results"), [costly, cheap])
-    assert [row[1:4] + row[5:6] for row in table.rows] == [["fedgwc", "15", "1", "30.0"], ["fedavg", "20", "2", "20.0"]]
+    assert [row[1:4] + row[5:6] for row in table.rows] == [["auto", "15", "1", "30.0"], ["fedavg", "20", "2", "20.0"]]
     assert effort_table(Path("results"), [cheap]).rows == []  # nothing to compare with
     assert reached(costly, 5) is None

@@ -101,7 +101,7 @@ def test_the_command_line(tmp_path, capsys) -> None:
 @pytest.mark.slow
 def test_every_table_and_figure_runs(tmp_path, capsys) -> None:
     pytest.importorskip("matplotlib")
-    reproduce_command(["all"], "smoke", None, tmp_path, presets=["fedgwc", "fedgwc-paper"])
+    reproduce_command(["all"], "smoke", None, tmp_path, presets=["auto", "fedgwc"])
     out = capsys.readouterr().out
     assert "not run" not in out
     for name, entry in paper().items():
@@ -115,7 +115,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path) -> None:
     settings = ["--set", "rounds=80", "--set", "evaluate.every=1"]
     command = [sys.executable, "-m", "fedgwc", "reproduce", "fig-mse", "--scale", "smoke", *settings, "-o", "o", "-j", "1"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    metrics = tmp_path / "o" / "runs" / "cifar10-smoke-fedgwc-paper-seed0" / "metrics.jsonl"
+    metrics = tmp_path / "o" / "runs" / "cifar10-smoke-fedgwc-seed0" / "metrics.jsonl"
     deadline = time.monotonic() + 60
     while not metrics.exists() and time.monotonic() < deadline:
         time.sleep(0.05)

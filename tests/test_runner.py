@@ -65,7 +65,7 @@ EAGER = {"when": "visits", "visits": 1, "min_size": 2}  # splits within a few ro
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_resuming_changes_nothing(name: str, small, tmp_path) -> None:
-    settings = {"rate": 0.5, **(EAGER if name == "fedgwc" else {})}
+    settings = {"rate": 0.5, **(EAGER if name == "auto" else {})}
     job = small(name, rounds=10, algorithm=settings)
     whole = run(job, tmp_path / "whole")
     stopped = run(job, tmp_path / "parts", progress=StopAfter(3))
@@ -75,13 +75,13 @@ def test_resuming_changes_nothing(name: str, small, tmp_path) -> None:
     assert not again.finished
     assert run(None, tmp_path / "parts", resume=True).finished
     assert_same_runs(tmp_path / "whole", tmp_path / "parts")
-    if name == "fedgwc":
+    if name == "auto":
         assert whole.last["clusters"] > 1
 
 
 def test_verdicts_are_recorded_once_each_however_often_a_run_is_resumed(small, tmp_path) -> None:
     """With everybody there, windows are 10 rounds long: the run stops where one ends, and within one."""
-    job = small("fedgwc", rounds=35, algorithm={"rate": 1.0, "contrast": -1.0, "agreement": -1.0, "gain": -1e9})
+    job = small("auto", rounds=35, algorithm={"rate": 1.0, "contrast": -1.0, "agreement": -1.0, "gain": -1e9})
     assert run(job, tmp_path / "whole").last["clusters"] > 1
     run(job, tmp_path / "parts", progress=StopAfter(10))
     for stop in (20, 25):
@@ -99,7 +99,7 @@ def test_verdicts_are_recorded_once_each_however_often_a_run_is_resumed(small, t
 
 
 def test_a_run_of_an_earlier_version_is_not_gone_on_with_by_another_rule(small, tmp_path) -> None:
-    run(small("fedgwc", rounds=6), tmp_path, progress=StopAfter(3))
+    run(small("auto", rounds=6), tmp_path, progress=StopAfter(3))
     config = json.loads((tmp_path / "config.json").read_text())
     del config["experiment"]["algorithm"]["gain"]
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -124,7 +124,7 @@ def test_a_run_goes_on_with_the_defaults_it_began_with(small, tmp_path, monkeypa
 
 
 def test_a_run_folder_holds_what_it_promises(small, tmp_path) -> None:
-    job = small("fedgwc", rounds=8, algorithm={"rate": 0.5, **EAGER})
+    job = small("auto", rounds=8, algorithm={"rate": 0.5, **EAGER})
     result = run(job, tmp_path / "r")
     config = json.loads((tmp_path / "r" / "config.json").read_text())
     assert config["experiment"]["engine"]["how"] == "stacked"
@@ -196,7 +196,7 @@ def test_wrong_labels_are_told_in_the_first_round(labels: Any, message: str, sma
 
 
 def test_a_round_depends_on_seed_round_and_state_only(small) -> None:
-    job = small("fedgwc", algorithm=EAGER)
+    job = small("auto", algorithm=EAGER)
     federation = job.federation()
     engine = job.simulator(federation)
     state = job.algorithm.init(engine.model.vector(), 20)
@@ -290,10 +290,10 @@ def test_an_algorithm_says_what_it_does_differently_before_the_run(small, tmp_pa
     heard = []
     watcher = Silent()
     watcher.message = heard.append  # type: ignore[method-assign]
-    run(small(rounds=1, algorithm={"name": "fedgwc", "pairs_up_to": 10}), tmp_path / "r", progress=watcher)
+    run(small(rounds=1, algorithm={"name": "auto", "pairs_up_to": 10}), tmp_path / "r", progress=watcher)
     assert any("20 clients are more than algorithm.pairs_up_to=10" in note for note in heard)
     with pytest.raises(InputError, match="pairs_up_to=20"):
-        run(small(rounds=1, algorithm={"name": "fedgwc-paper", "pairs_up_to": 10}), tmp_path / "refused")
+        run(small(rounds=1, algorithm={"name": "fedgwc", "pairs_up_to": 10}), tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
 
 

@@ -27,9 +27,9 @@ def assert_nothing_lost(found: crashes.Result) -> None:
 
 
 def test_a_killed_run_ends_as_if_nothing_had_happened() -> None:
-    found = crashes.measure(2, 60, names=("fedgwc",))
+    found = crashes.measure(2, 60, names=("auto",))
     assert_nothing_lost(found)
-    assert sum(found["fedgwc"]["kills"].values()) >= 2
+    assert sum(found["auto"]["kills"].values()) >= 2
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_runs_in_one_folder(runs: int) -> None:
 @pytest.mark.slow
 def test_ten_resumes_of_one_folder_and_a_long_run() -> None:
     assert load.together(10, resume=True)["other ends"] == 0
-    grown = load.long_run(ALGORITHMS["fedgwc"], 100, 4000, 120)
+    grown = load.long_run(ALGORITHMS["auto"], 100, 4000, 120)
     assert grown["finite"]
     assert grown["last_mib"] - grown["first_mib"] < 50
 
@@ -92,7 +92,7 @@ def test_ten_resumes_of_one_folder_and_a_long_run() -> None:
 @pytest.mark.slow
 def test_fedgwc_isolates_clients_with_flipped_labels() -> None:
     alone = attacks.suffer("fedavg", "labels flipped", seed=0)[0]
-    honest, _, caught, dragged = attacks.suffer("fedgwc", "labels flipped", seed=0)
+    honest, _, caught, dragged = attacks.suffer("auto", "labels flipped", seed=0)
     assert honest > alone
     assert (caught, dragged) == (1.0, 0.0)
 

@@ -47,7 +47,7 @@ def suffer(
     name: str, attack: str, seed: int, combine: str = "mean", n_rounds: int | None = None
 ) -> tuple[float, int, float, float]:
     """One run: honest clients' accuracy, clusters, share of attackers caught, share of honest clients dragged along."""
-    settings = {"name": name, "rate": RATE, "aggregator": {"combine": combine, **({"trim": 0.35} if "trim" in combine else {})}}
+    settings = {"name": name, "rate": RATE, "server": {"combine": combine, **({"trim": 0.35} if "trim" in combine else {})}}
     job = experiment({**TABLES, "seed": seed, "rounds": n_rounds or TABLES["rounds"], "algorithm": settings})
     share, how = ATTACKS[attack]
     federation = _federation(seed)
@@ -83,7 +83,7 @@ def measure(seeds: int, seconds: float, save: Callable[[Result], None] = lambda 
     `save` sees what there is so far, and `found` is such a result to go on with.
     """
     plan = [(name, "mean") for name in ALGORITHMS if name != "alone"] + [
-        (name, c) for name in ("fedavg", "fedgwc") for c in COMBINE[1:]
+        (name, c) for name in ("fedavg", "auto") for c in COMBINE[1:]
     ]
     found = found or {"rounds": TABLES["rounds"], "rate": RATE, "runs": []}
     there = {(run["seed"], run["algorithm"], run["combine"], run["attack"]) for run in found["runs"]}
@@ -111,8 +111,8 @@ def tables(found: Result) -> dict[str, Table]:
         return [cell("honest", algorithm=name, combine=combine, attack=a) for a in attacks]
 
     tried = {run["algorithm"] for run in found["runs"]}
-    robust = [(name, combine) for name in ("fedavg", "fedgwc") for combine in COMBINE]
-    where = [[a, *(cell(k, s, algorithm="fedgwc", combine="mean", attack=a) for k, s in COLUMNS)] for a in attacks]
+    robust = [(name, combine) for name in ("fedavg", "auto") for combine in COMBINE]
+    where = [[a, *(cell(k, s, algorithm="auto", combine="mean", attack=a) for k, s in COLUMNS)] for a in attacks]
     return {
         "honest": Table(["algorithm", *attacks], [[name, *honest(name, "mean")] for name in ALGORITHMS if name in tried]),
         "robust": Table(["algorithm", *attacks], [[f"{n}, {c}", *honest(n, c)] for n, c in robust]),

@@ -107,8 +107,8 @@ GROUPING = {
     "ifca": "fedgwc.algorithms.ifca.best_models",
     "fesem": "fedgwc.algorithms.fesem.e_step",
     "cfl": "fedgwc.algorithms.cfl.CFL.cut",
-    "fedgwc": "fedgwc.algorithms.auto.proposals.best_cut",
-    "fedgwc-paper": "fedgwc.algorithms.auto.algorithm.fedgw_cluster",
+    "auto": "fedgwc.algorithms.auto.proposals.best_cut",
+    "fedgwc": "fedgwc.algorithms.auto.algorithm.fedgw_cluster",
     "fedgwc-release": "fedgwc.algorithms.auto.algorithm.fedgw_cluster",
 }
 RESULTS = (

@@ -83,8 +83,8 @@ def measure(times: int, seconds: float, seed: int = 0) -> Result:
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
         every = {"evaluate": {"checkpoint_seconds": 0.0}}
-        run(job("fedgwc", **every), home / "whole")
-        for name, seed_, folder in (("fedgwc", 0, "stopped"), ("fedgwc", 1, "foreign"), ("ifca", 0, "ifca")):
+        run(job("auto", **every), home / "whole")
+        for name, seed_, folder in (("auto", 0, "stopped"), ("auto", 1, "foreign"), ("ifca", 0, "ifca")):
             run(job(name, seed=seed_, **every), home / folder, progress=Interrupted(STOP))
         for what, damage in DAMAGES.items():
             tally = found[what] = {"times": 0, "noticed": 0, "equal": 0}
@@ -131,7 +131,7 @@ def _until_full(folder: Path, limited: bool, rng: Rng) -> None:
         size = int(rng.integers(2_000, 12_000))
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     try:
-        run(job("fedgwc", evaluate={"checkpoint_seconds": 0.0}), folder)
+        run(job("auto", evaluate={"checkpoint_seconds": 0.0}), folder)
     except InputError as error:
         if "make room" not in str(error):
             raise
@@ -143,7 +143,7 @@ def _finish(folder: Path) -> None:
     if (folder / "config.json").exists():
         run(None, folder, resume=True)
     else:
-        run(job("fedgwc", evaluate={"checkpoint_seconds": 0.0}), folder)
+        run(job("auto", evaluate={"checkpoint_seconds": 0.0}), folder)
 
 
 @contextlib.contextmanager

@@ -80,7 +80,7 @@ def together(n: int, resume: bool) -> dict[str, Any]:
     """n runs in one folder at once: one does the work, the others are told."""
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
-        run(job("fedgwc"), home / "whole")
+        run(job("auto"), home / "whole")
         folder = home / "run"
         if resume:
             children.end(children.start(partial(_short, folder)))
@@ -96,12 +96,12 @@ def together(n: int, resume: bool) -> dict[str, Any]:
 
 
 def _short(folder: Path) -> None:
-    run(job("fedgwc"), folder, progress=Interrupted(12))
+    run(job("auto"), folder, progress=Interrupted(12))
 
 
 def _try(folder: Path, resume: bool) -> None:
     try:
-        run(None if resume else job("fedgwc"), folder, resume=resume)
+        run(None if resume else job("auto"), folder, resume=resume)
     except InputError as error:
         os._exit(3 if "another process" in str(error) or "already holds a run" in str(error) else 4)
 
@@ -110,7 +110,7 @@ def measure(clients: int, n_rounds: int, seconds: float) -> Result:
     few = max(10, clients // 20)
     plan = {
         f"fedavg, {clients:,} clients": (FedAvg(rate=3 / clients), clients, n_rounds),
-        f"fedgwc, {few:,} clients": (ALGORITHMS["fedgwc"], few, max(10, n_rounds // 10)),
+        f"fedgwc, {few:,} clients": (ALGORITHMS["auto"], few, max(10, n_rounds // 10)),
     }
     found: Result = {"long": {}, "together": []}
     for name, (algorithm, n, r) in plan.items():

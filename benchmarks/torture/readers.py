@@ -99,7 +99,7 @@ def _small_recipe(place: Path) -> Reader:
         'rounds = 3\nseed = 1\n[data]\nname = "digits"\ntrain_size = 12\ntest_size = 5\n'
         "groups = [{ clients = 8 }, { clients = 4, relabel = 1, noise = 0.1, rotate = 90 }]\n"
         '[model]\nname = "mlp"\nhidden = [32]\n[local]\nsteps = 4\nbatch = 16\nlr = 0.1\n'
-        '[algorithm]\nname = "fedgwc"\nrate = 0.3\n[evaluate]\nevery = 10\n'
+        '[algorithm]\nname = "auto"\nrate = 0.3\n[evaluate]\nevery = 10\n'
     )
 
     def read(f: Path) -> None:
@@ -111,7 +111,7 @@ def _small_recipe(place: Path) -> Reader:
 
 def _finished_run(place: Path) -> Path:
     folder = place / "finished"
-    run(job("fedgwc", rounds=10), folder)
+    run(job("auto", rounds=10), folder)
     np.savez(folder / "client.npz", x=np.zeros((3, 1, 8, 8), np.float32), y=np.array([1, 2, 3]))
     return folder
 

@@ -28,7 +28,7 @@ def measure(times: int, seconds: float, seed: int = 0) -> Result:
     found: Result = {"kills": 0, "whole or none": 0, "run untouched": 0, "equal when written again": 0}
     with tempfile.TemporaryDirectory() as place:
         about, reference, out = (Path(place) / name for name in ("run", "reference.html", "report.html"))
-        run(job("fedgwc"), about)
+        run(job("auto"), about)
         _write(about, reference, contextlib.nullcontext())  # in this process: what children are forked from is warm
         began = time.monotonic()
         _write(about, reference, contextlib.nullcontext())

@@ -17,17 +17,16 @@ if TYPE_CHECKING:
     from fedgwc.algorithms import ALGORITHMS as ALGORITHMS
     from fedgwc.algorithms.aggregate import Aggregator as Aggregator
     from fedgwc.algorithms.aggregate import Server as Server
+    from fedgwc.algorithms.auto.perception import perception_distances as perception_distances
     from fedgwc.algorithms.auto.readings import first_losses as first_losses
-    from fedgwc.algorithms.auto.readings import gaussian_rewards as gaussian_rewards
     from fedgwc.algorithms.auto.readings import gaussian_sides as gaussian_sides
     from fedgwc.algorithms.auto.readings import gaussian_spreads as gaussian_spreads
     from fedgwc.algorithms.auto.readings import loss_variances as loss_variances
+    from fedgwc.algorithms.fedgwc.clustering import fedgw_cluster as fedgw_cluster
     from fedgwc.algorithms.fedgwc.interactions import affinity as affinity
-    from fedgwc.algorithms.fedgwc.interactions import fedgw_cluster as fedgw_cluster
     from fedgwc.algorithms.fedgwc.interactions import update_interactions as update_interactions
     from fedgwc.algorithms.fedgwc.interactions import update_weights as update_weights
-    from fedgwc.algorithms.fedgwc.interactions import weight_interval as weight_interval
-    from fedgwc.algorithms.fedgwc.perception import perception_distances as perception_distances
+    from fedgwc.algorithms.fedgwc.rewards import gaussian_rewards as gaussian_rewards
     from fedgwc.core.errors import InputError as InputError
     from fedgwc.core.protocols import Algorithm as Algorithm
     from fedgwc.core.protocols import Engine as Engine
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from fedgwc.core.work import LocalTraining as LocalTraining
     from fedgwc.engines.settings import EngineSettings as EngineSettings
     from fedgwc.engines.simulator import Simulator as Simulator
+    from fedgwc.metrics.intervals import weight_interval as weight_interval
     from fedgwc.runs.experiment import Experiment as Experiment
     from fedgwc.runs.experiment import load as load
     from fedgwc.runs.loop import Result as Result
@@ -67,21 +67,21 @@ _HOME = {
     "Simulator": "engines.simulator",
     "Updates": "core.types",
     "affinity": "algorithms.fedgwc.interactions",
-    "fedgw_cluster": "algorithms.fedgwc.interactions",
+    "fedgw_cluster": "algorithms.fedgwc.clustering",
     "first_losses": "algorithms.auto.readings",
-    "gaussian_rewards": "algorithms.auto.readings",
+    "gaussian_rewards": "algorithms.fedgwc.rewards",
     "gaussian_sides": "algorithms.auto.readings",
     "gaussian_spreads": "algorithms.auto.readings",
     "load": "runs.experiment",
     "load_model": "runs.saved_models",
     "loss_variances": "algorithms.auto.readings",
-    "perception_distances": "algorithms.fedgwc.perception",
+    "perception_distances": "algorithms.auto.perception",
     "rounds": "runs.loop",
     "run": "runs.loop",
     "run_together": "runs.together",
     "update_interactions": "algorithms.fedgwc.interactions",
     "update_weights": "algorithms.fedgwc.interactions",
-    "weight_interval": "algorithms.fedgwc.interactions",
+    "weight_interval": "metrics.intervals",
 }
 _MODULES = ("data", "metrics", "models")
 

@@ -114,7 +114,7 @@ def test_members_stay_numbers_of_the_whole_federation_after_the_second_split():
 
 
 def test_momentum_passes_to_both_sides():
-    algorithm = CFL(rate=1, aggregator=Aggregator(momentum=0.5))
+    algorithm = CFL(rate=1, server=Aggregator(momentum=0.5))
     state = play(algorithm, Points([[6, 0], [-6, 0]] * 3), 6, 1)
     assert [c.server.velocity.tolist() for c in state.clusters] == [[3, 0], [-3, 0]]
 

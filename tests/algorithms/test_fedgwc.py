@@ -356,7 +356,7 @@ RULES = {
     "windows": FedGWC(rate=1.0, min_size=2),
     "windows, no sides": FedGWC(rate=1.0, min_size=2, sides=False, contrast=-1.0, agreement=-1.0, gain=-1e9),
     "visits": FedGWC(rate=0.3, when="visits", visits=1, min_size=2),
-    "mse": replace(ALGORITHMS["fedgwc-paper"], rate=0.3, eps=1e-2),
+    "mse": replace(ALGORITHMS["fedgwc"], rate=0.3, eps=1e-2),
     "mse, cohort": replace(ALGORITHMS["fedgwc-release"], rate=0.3, eps=0.9),
 }
 
@@ -396,9 +396,9 @@ def test_settings_that_a_rule_ignores_make_no_other_method():
 @pytest.mark.parametrize(
     ("name", "key", "users"),
     [
-        ("fedgwc", "beta", "; fedgwc-paper, fedgwc-release would: choose one by algorithm.name"),
-        ("fedgwc", "alpha", "; fedgwc-paper would: choose one by algorithm.name"),
-        ("fedgwc-paper", "gain", "; fedgwc would: choose one by algorithm.name"),
+        ("auto", "beta", "; fedgwc, fedgwc-release would: choose one by algorithm.name"),
+        ("auto", "alpha", "; fedgwc would: choose one by algorithm.name"),
+        ("fedgwc", "gain", "; fedgwc would: choose one by algorithm.name"),
         ("fedgwc-release", "visits", "; fedgwc would: choose one by algorithm.name"),
     ],
 )
@@ -418,7 +418,7 @@ def test_the_page_has_a_dash_where_a_setting_has_no_effect():
     )
     rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in page.splitlines() if line.startswith("| `")]
     assert {row[0].strip("`") for row in rows} == {f.name for f in fields(FedGWC)}
-    for column, name in enumerate(("fedgwc", "fedgwc-paper", "fedgwc-release"), 1):
+    for column, name in enumerate(("auto", "fedgwc", "fedgwc-release"), 1):
         dashes = {row[0].strip("`") for row in rows if row[column] == "–"}
         assert dashes - ALGORITHMS[name].idle <= {"mse_over", "mse_average"}
         assert ALGORITHMS[name].idle <= dashes
@@ -447,11 +447,11 @@ def test_every_preset_runs(name, small):
 # Replays
 
 OWN = {
-    "windows": ("fedgwc", {"visits": 1, "min_size": 2, "contrast": -1.0, "agreement": -1.0, "gain": -1e9}),
-    "visits": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2}),
-    "keep": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "after_split": "keep"}),
-    "loss samples": ("fedgwc", {"when": "visits", "visits": 1, "min_size": 2, "loss_samples": 20}),
-    "paper": ("fedgwc-paper", {"eps": 1e-3}),
+    "windows": ("auto", {"visits": 1, "min_size": 2, "contrast": -1.0, "agreement": -1.0, "gain": -1e9}),
+    "visits": ("auto", {"when": "visits", "visits": 1, "min_size": 2}),
+    "keep": ("auto", {"when": "visits", "visits": 1, "min_size": 2, "after_split": "keep"}),
+    "loss samples": ("auto", {"when": "visits", "visits": 1, "min_size": 2, "loss_samples": 20}),
+    "paper": ("fedgwc", {"eps": 1e-3}),
     "release": ("fedgwc-release", {"eps": 0.9, "beta": 4.0}),
 }
 UNTIL = {"windows": 110, "paper": 150}  # rounds in which these have split; the others need 24
@@ -569,7 +569,7 @@ TRACES = sorted(Path(os.environ["FEDGWC_TRACES"]).glob("*.npz")) if "FEDGWC_TRAC
 
 @pytest.mark.slow
 @pytest.mark.skipif(not TRACES, reason="set FEDGWC_TRACES to a folder of npz traces to replay them against a plain loop")
-@pytest.mark.parametrize("algorithm", [FedGWC(when="visits"), ALGORITHMS["fedgwc-paper"], ALGORITHMS["fedgwc-release"]])
+@pytest.mark.parametrize("algorithm", [FedGWC(when="visits"), ALGORITHMS["fedgwc"], ALGORITHMS["fedgwc-release"]])
 @pytest.mark.parametrize("path", TRACES, ids=lambda p: p.stem)
 def test_p_on_long_recorded_traces(path, algorithm):
     trace = read_trace(path)
@@ -584,11 +584,11 @@ def test_p_on_long_recorded_traces(path, algorithm):
 def test_the_shifted_clients_are_found_and_served(seed, tmp_path):
     """85 clients with the usual labels and 15 with shifted ones."""
     results = {
-        name: run(load("digits", [f"algorithm.name={name}", f"seed={seed}"]), tmp_path / name) for name in ("fedavg", "fedgwc")
+        name: run(load("digits", [f"algorithm.name={name}", f"seed={seed}"]), tmp_path / name) for name in ("fedavg", "auto")
     }
-    labels = results["fedgwc"].clustering.labels
+    labels = results["auto"].clustering.labels
     truth = np.repeat([0, 1], [85, 15])
     assert labels.max() >= 1
     minorities = [np.bincount(truth[labels == y], minlength=2).min() for y in range(labels.max() + 1)]
     assert sum(minorities) <= 5
-    assert results["fedgwc"].last["accuracy"] >= results["fedavg"].last["accuracy"] + 0.08
+    assert results["auto"].last["accuracy"] >= results["fedavg"].last["accuracy"] + 0.08

@@ -61,7 +61,7 @@ def test_distance_is_over_parameters_alone():
 
 
 def test_a_centre_without_clients_stays_and_momentum_is_per_centre():
-    algorithm = FeSEM(rate=1, k=3, aggregator=Aggregator(momentum=0.5))
+    algorithm = FeSEM(rate=1, k=3, server=Aggregator(momentum=0.5))
     start = FeSEMState(tuple(Server(vector(x)) for x in (0, 6, 99)), np.array([0, 0, 1]))
     state = algorithm.round(start, Points([-2, -2, 10]), Rng(0, 1))
     assert [float(c.theta) for c in state.centres] == [-1, 8, 99]
@@ -132,7 +132,7 @@ def test_a_client_that_fails_is_a_missing_row():
 
 @pytest.mark.parametrize("rounds", [0, 4])
 def test_a_state_is_saved_whole(rounds):
-    algorithm = FeSEM(rate=0.5, k=2, aggregator=Aggregator(momentum=0.9))
+    algorithm = FeSEM(rate=0.5, k=2, server=Aggregator(momentum=0.9))
     state = play(algorithm, Points([0, 1, 2, 3, 7, 8, 9, 10]), algorithm.init(vector(5), 8), rounds)
     assert pack(unpack(pack(state), FeSEMState)) == pack(state)
 

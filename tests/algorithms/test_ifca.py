@@ -62,7 +62,7 @@ def test_a_model_that_nobody_chose_stays_and_a_diverged_one_is_never_chosen():
 
 
 def test_momentum_is_kept_per_model():
-    algorithm = IFCA(rate=1, k=2, aggregator=Aggregator(momentum=0.5))
+    algorithm = IFCA(rate=1, k=2, server=Aggregator(momentum=0.5))
     state = algorithm.round(algorithm.init(column(0, 10), 3), Points([1, 1, 9]), Rng(0, 1))
     assert [float(s.velocity) for s in state.servers] == [1, -1]
 
@@ -107,7 +107,7 @@ def test_a_client_that_fails_is_a_missing_row():
 
 
 def test_a_state_is_saved_whole():
-    algorithm = IFCA(rate=0.5, k=2, aggregator=Aggregator(momentum=0.9))
+    algorithm = IFCA(rate=0.5, k=2, server=Aggregator(momentum=0.9))
     state = play(algorithm, Points([0, 1, 2, 3, 7, 8, 9, 10]), algorithm.init(column(2, 8), 8))
     assert pack(unpack(pack(state), IFCAState)) == pack(state)
 

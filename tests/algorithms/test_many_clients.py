@@ -182,7 +182,7 @@ def test_what_decided_is_recorded():
 # How many are too many
 
 
-@pytest.mark.parametrize("name", ["fedgwc-paper", "fedgwc-release"])
+@pytest.mark.parametrize("name", ["fedgwc", "fedgwc-release"])
 def test_presets_that_need_pairs_refuse_more_than_fit(name):
     algorithm = ALGORITHMS[name]
     with pytest.raises(InputError, match=r"50,000 clients .*pairs_up_to=20000.* 27\.9 GiB .*pairs_up_to=50000"):

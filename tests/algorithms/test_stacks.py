@@ -19,9 +19,9 @@ from fedgwc.algorithms.auto.state import Cluster, FedGWCState, changed, copied
 from fedgwc.core.types import Rng, Updates
 
 WAYS = {
-    "fedgwc": FedGWC(),
+    "auto": FedGWC(),
     "by client": FedGWC(pairs_up_to=2),
-    "paper": ALGORITHMS["fedgwc-paper"],
+    "paper": ALGORITHMS["fedgwc"],
     "release": ALGORITHMS["fedgwc-release"],
     "draws": FedGWC(loss_samples=5),
 }

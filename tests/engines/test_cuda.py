@@ -149,7 +149,7 @@ def test_the_same_round_gives_the_same_bits(name: str, small) -> None:
 
 def test_runs_in_step_end_as_alone(small, tmp_path) -> None:
     engine = {"device": "cuda", "dtype": "float64"}
-    jobs = [small(name, engine=engine, seed=seed) for name, seed in (("fedavg", 0), ("ifca", 1), ("fedgwc", 2))]
+    jobs = [small(name, engine=engine, seed=seed) for name, seed in (("fedavg", 0), ("ifca", 1), ("auto", 2))]
     together = run_together([(job, tmp_path / f"together{i}") for i, job in enumerate(jobs)])
     for i, (job, result) in enumerate(zip(jobs, together, strict=True)):
         alone = run(job, tmp_path / f"alone{i}")

@@ -51,7 +51,7 @@ def test_a_run_ends_as_it_would_have_alone(small, tmp_path, monkeypatch, lanes) 
         "fedavg": small("fedavg", engine=engine),
         "other seed": small("fedavg", engine=engine, seed=3),
         "shorter": small("fedavg", engine=engine, rounds=5, seed=4),
-        "fedgwc": small("fedgwc", engine=engine, algorithm={"name": "fedgwc", **fedgwc}, rounds=12),
+        "auto": small("auto", engine=engine, algorithm={"name": "auto", **fedgwc}, rounds=12),
         "ifca": small("ifca", engine=engine),
     }
     ended = run_together([(job, tmp_path / "together" / name) for name, job in jobs.items()])
@@ -173,7 +173,7 @@ def test_what_cannot_run_together_is_refused(small, tmp_path) -> None:
 def test_compare_on_a_gpu_runs_in_step(tmp_path, monkeypatch) -> None:
     """The GPU's way of comparing, on the CPU: the same table as one by one."""
     quick = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
-    names = [n for n in ALGORITHMS if n in ("fedavg", "fedprox", "fedgwc")]
+    names = [n for n in ALGORITHMS if n in ("fedavg", "fedprox", "auto")]
     compare.compare_command("digits", names, 2, quick, tmp_path / "alone", jobs=1)
     monkeypatch.setattr(batch, "device_of", lambda settings: torch.device("cuda"))
     compare.compare_command("digits", names, 2, quick, tmp_path / "step")

@@ -29,5 +29,5 @@ def tables(path: Path, rounds: int = 12, **algorithm: Any) -> dict[str, Any]:
         "data": {"name": "arrays", "path": str(path), "test_share": 0.25},
         "model": {"name": "mlp", "hidden": [16]},
         "local": {"steps": 8, "batch": 36, "lr": 0.1},
-        "algorithm": {"name": "fedgwc", "rate": 1.0, "when": "visits", "visits": 4, "min_size": 4, **algorithm},
+        "algorithm": {"name": "auto", "rate": 1.0, "when": "visits", "visits": 4, "min_size": 4, **algorithm},
     }

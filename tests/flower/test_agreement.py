@@ -37,7 +37,7 @@ def test_a_second_look_over_the_grid_equals_the_simulated_one(faint: float, ends
     """Eight of twenty clients wait, six of them witnesses; in the third round they are asked how two models serve them."""
     monkeypatch.setattr("fedgwc.algorithms.auto.second_look.LONGEST", 3)
     monkeypatch.setattr("fedgwc.algorithms.auto.second_look.FAINT", faint)
-    job = small("fedgwc", engine={"dtype": "float64"}, algorithm={"rate": 1.0})
+    job = small("auto", engine={"dtype": "float64"}, algorithm={"rate": 1.0})
     here, federation = world(job), job.federation()
     simulator, algorithm = job.simulator(federation), job.algorithm
     whole = algorithm.init(job.initial(federation, simulator), 20)
@@ -75,7 +75,7 @@ def test_evaluation_equals_the_simulator(small, world) -> None:
 
 
 def test_one_message_per_node_and_round(small, world) -> None:
-    job = small("fedgwc", algorithm={"rate": 1.0})
+    job = small("auto", algorithm={"rate": 1.0})
     here = world(job)
     before = len(here.grid.seen)
     here.engine.begin(1, np.zeros(20, np.int64))

@@ -68,7 +68,7 @@ def lose(here, node: int, kind: str, how: str) -> None:
 # The same results
 
 
-@pytest.mark.parametrize("preset", ["fedgwc", "fedgwc-paper", "fedgwc-release"])
+@pytest.mark.parametrize("preset", ["auto", "fedgwc", "fedgwc-release"])
 def test_the_same_interactions_and_clusters_as_with_open_losses(preset: str, small, world) -> None:
     """Plain and weighted statistics, normalised rewards, clients with fewer steps: P within 1e-6 in every round."""
     local = {"steps": None, "epochs": 1, "batch": 3}
@@ -295,7 +295,7 @@ def test_who_never_looks_at_losses_needs_no_exchange(name: str) -> None:
 
 def test_statistics_of_random_draws_are_refused() -> None:
     with pytest.raises(InputError, match="set loss_samples to 0"):
-        privacy_of(replace(ALGORITHMS["fedgwc"], loss_samples=100))
+        privacy_of(replace(ALGORITHMS["auto"], loss_samples=100))
 
 
 def test_a_node_that_insists_answers_nothing_else(blob_job, world, caplog) -> None:
@@ -466,7 +466,7 @@ def test_a_round_done_again_gives_no_second_sum(blob_job, tmp_path, caplog) -> N
 @pytest.mark.parametrize("raw", [b"", b"three", b"\xff"])
 def test_a_note_that_cannot_be_read_is_named(raw: bytes, tmp_path) -> None:
     (tmp_path / "summed").write_bytes(raw)
-    private = privacy_of(ALGORITHMS["fedgwc"], tmp_path / "summed")
+    private = privacy_of(ALGORITHMS["auto"], tmp_path / "summed")
     with pytest.raises(InputError, match=r"summed should hold the number of the last round .* write the last"):
         private.rewards_and_readings([], pytest.fail, 4, 1e-7)
     (tmp_path / "summed").write_text("3\n")

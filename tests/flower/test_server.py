@@ -28,7 +28,7 @@ from . import blobs
 from .grids import LocalGrid
 from .worlds import QUICK, nodes_for
 
-STATES = ("fedavgm", "ifca", "fesem", "cfl", "fedgwc")  # one algorithm for every kind of state
+STATES = ("fedavgm", "ifca", "fesem", "cfl", "auto")  # one algorithm for every kind of state
 
 
 class Killed(BaseException):

@@ -43,21 +43,9 @@ def name_of(algorithm: str) -> str:
     return algorithm if RENAMED else OLD_NAMES.get(algorithm, algorithm)
 
 
-def renamed_settings(algorithm: str, settings: Tables) -> Tables:
+def renamed_settings(settings: Tables) -> Tables:
     """Settings under the names that this version has for them; 0.1.0 is how they are written below."""
-    if not RENAMED:
-        return settings
-    new: Tables = {}
-    for key, value in settings.items():
-        if key == "aggregator":
-            new["server"] = value
-        elif algorithm.startswith("fedgwc") and key in ("eps", "n_max", "beta", "min_size"):
-            new["split"] = {**new.get("split", {}), key: value}
-        elif algorithm == "auto" and key == "aggregator":
-            new["aggregator"] = value
-        else:
-            new[key] = value
-    return new
+    return {"server" if RENAMED and key == "aggregator" else key: value for key, value in settings.items()}
 
 
 DIGITS: Tables = {
@@ -103,7 +91,7 @@ def merged(*tables: Tables) -> Tables:
 
 def recipe(algorithm: str, *changes: Tables, **settings: Any) -> Tables:
     mine = {"rate": 0.3, **SPLITTING.get(algorithm, {}), **settings}
-    return merged(DIGITS, *changes, {"algorithm": {"name": name_of(algorithm), **renamed_settings(algorithm, mine)}})
+    return merged(DIGITS, *changes, {"algorithm": {"name": name_of(algorithm), **renamed_settings(mine)}})
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:
@@ -203,7 +191,7 @@ class Recorded:
         self.losses = (base * own).astype(np.float32)
         self.row = 0
 
-    def train(self, clients: Any, models: Any, which: Any, seed: int) -> Any:
+    def train(self, clients: Any, models: Any, which: Any, seed: int, *_: Any) -> Any:
         ids, losses = self.ids[self.row], self.losses[self.row]
         self.row += 1
         moved = models[0] + torch.from_numpy(self.kind[ids].astype(np.float32))[:, None] * 0.01
@@ -220,7 +208,7 @@ def replayed(algorithm: str, **settings: Any) -> Callable[[Path], Case]:
     """Recorded losses through an algorithm; whom it would have asked does not matter."""
 
     def case(_: Path) -> Case:
-        tables = {"algorithm": {"name": name_of(algorithm), **renamed_settings(algorithm, settings)}}
+        tables = {"algorithm": {"name": name_of(algorithm), **renamed_settings(settings)}}
         a, engine, labels = fedgwc.load(tables).algorithm, Recorded(36, 160, 9), []
         for _, state in fedgwc.rounds(a, engine, torch.zeros(3), 36, 160, seed=5):
             clustering = a.clustering(state)

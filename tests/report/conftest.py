@@ -27,13 +27,13 @@ TABLES: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Callable[..., Path]:
-    """`finished("fedgwc", seed=1)`: the folder of a run with these settings, made at most once."""
+    """`finished("auto", seed=1)`: the folder of a run with these settings, made at most once."""
     root, made = tmp_path_factory.mktemp("runs"), {}
 
     def folder(name: str, **changes: Any) -> Path:
         key = name + repr(sorted(changes.items()))
         if key not in made:
-            tables = {**TABLES, "algorithm": {"name": name, "rate": 0.5, **(EAGER if name == "fedgwc" else {})}}
+            tables = {**TABLES, "algorithm": {"name": name, "rate": 0.5, **(EAGER if name == "auto" else {})}}
             for k, v in changes.items():
                 tables[k] = {**tables.get(k, {}), **v} if isinstance(v, dict) else v
             made[key] = run(experiment(tables, "small"), root / f"{name}-{len(made)}").folder

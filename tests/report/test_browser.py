@@ -106,7 +106,7 @@ def _wait(port: int) -> None:
 @pytest.fixture(scope="module")
 def pages(finished, tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    runs = [finished("fedgwc"), finished("fedgwc", seed=1), finished("fedavg"), finished("ifca")]
+    runs = [finished("auto"), finished("auto", seed=1), finished("fedavg"), finished("ifca")]
     report_command(runs[:1], folder / "one.html", None)
     report_command(runs, folder / "several.html", None)
     return {"one": folder / "one.html", "several": folder / "several.html"}

@@ -69,8 +69,8 @@ def test_figures_of_every_algorithm_can_be_read(any_page) -> None:
 
 
 def test_figures_of_a_comparison_can_be_read(finished) -> None:
-    runs = [finished(name) for name in ("alone", "fedavg", "ifca", "fedgwc", "fedgwc-release")]
-    for picture in build([*runs, finished("fedgwc", seed=1)]).pictures:
+    runs = [finished(name) for name in ("alone", "fedavg", "ifca", "auto", "fedgwc-release")]
+    for picture in build([*runs, finished("auto", seed=1)]).pictures:
         assert not faults(picture.figure), picture.name
 
 
@@ -169,10 +169,10 @@ def test_traffic_is_told_in_units_that_keep_it_short() -> None:
 
 
 def test_an_algorithm_has_the_same_colour_in_every_comparison(finished) -> None:
-    methods = {name: Method(name, (load(finished(name)),)) for name in ("fedavg", "ifca", "fedgwc", "fedprox")}
+    methods = {name: Method(name, (load(finished(name)),)) for name in ("fedavg", "ifca", "auto", "fedprox")}
     a, b, c, d = methods.values()
-    assert method_colours([c, a]) == [OWN["fedgwc"], OWN["fedavg"]]
-    assert method_colours([b, d, c, c])[::2] == [OWN["ifca"], OWN["fedgwc"]]
+    assert method_colours([c, a]) == [OWN["auto"], OWN["fedavg"]]
+    assert method_colours([b, d, c, c])[::2] == [OWN["ifca"], OWN["auto"]]
     assert len(set(method_colours([b, d, c, c]))) == 4
     assert len(method_colours([a] * 20)) == 20
 

@@ -68,7 +68,7 @@ def copied(run: Path, to: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def page(finished) -> Page:
-    return build([finished("fedgwc")])
+    return build([finished("auto")])
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def text(page) -> str:
 def test_a_run_of_fedgwc_has_every_section(page, finished) -> None:
     assert {s.id for s in page.sections} == ALWAYS | FEDGWC | {"pairs"}
     names = {p.name for p in page.pictures}
-    run = load(finished("fedgwc"))
+    run = load(finished("auto"))
     for split in run.splits[:8]:
         assert {f"P-{split.id}", f"W-{split.id}"} <= names
     assert {"P-end", "W-end", "accuracy", "tree", "mse", "reward", "weights", "clients"} <= names
@@ -88,7 +88,7 @@ def test_a_run_of_fedgwc_has_every_section(page, finished) -> None:
 
 def test_clients_known_by_themselves_have_no_matrices(finished) -> None:
     eager = {"when": "windows", "rate": 1.0, "visits": 1, "contrast": -1.0, "agreement": -1.0, "gain": -1e9, "pairs_up_to": 0}
-    folder = finished("fedgwc", rounds=25, algorithm=eager)
+    folder = finished("auto", rounds=25, algorithm=eager)
     page = build([folder])
     assert load(folder).splits
     assert {s.id for s in page.sections} == ALWAYS | FEDGWC - {"matrices"} | {"pairs", "why"}
@@ -106,7 +106,7 @@ def why(folder: Path) -> Section:
 
 def test_it_says_why_nothing_was_divided(finished) -> None:
     """Everybody is there in every round, so windows last 10 of the 35."""
-    section = why(finished("fedgwc", rounds=35, algorithm=WINDOWS | {"contrast": 1e6, "drift": 1e6}))
+    section = why(finished("auto", rounds=35, algorithm=WINDOWS | {"contrast": 1e6, "drift": 1e6}))
     assert section.lead.startswith("3 windows of rounds came to an end. Left whole: ")
     assert "no cut before (1)" in section.lead
     assert "At the last, in round 30, " in section.lead
@@ -121,7 +121,7 @@ def test_it_says_why_nothing_was_divided(finished) -> None:
 
 
 def test_it_says_why_a_cluster_was_divided(finished, monkeypatch) -> None:
-    folder = finished("fedgwc", rounds=65, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "gain": -1e9})
+    folder = finished("auto", rounds=65, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "gain": -1e9})
     run = load(folder)
     divided = [j for j in run.verdicts if j.verdict.divides]
     assert [(j.round, j.verdict.cluster) for j in divided] == [(n.ended, n.id) for n in run.splits]
@@ -133,7 +133,7 @@ def test_it_says_why_a_cluster_was_divided(finished, monkeypatch) -> None:
 
 
 def test_it_says_who_moved_to_the_other_side_of_a_division(finished, tmp_path) -> None:
-    folder = shutil.copytree(finished("fedgwc", rounds=65, algorithm=WINDOWS), tmp_path / "run")
+    folder = shutil.copytree(finished("auto", rounds=65, algorithm=WINDOWS), tmp_path / "run")
     rows = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
     windows = why(folder)
     moved = rows[0] | {"round": 63, "cluster": 7, "reason": "moved", "sizes": [9, 3], "to": 8, "agreement": None, "rounds": 0}
@@ -158,7 +158,7 @@ def test_it_says_who_moved_to_the_other_side_of_a_division(finished, tmp_path) -
     ],
 )
 def test_it_says_what_came_of_a_trial(reason, cut, lead, cell, finished, tmp_path, monkeypatch) -> None:
-    folder = shutil.copytree(finished("fedgwc", rounds=65, algorithm=WINDOWS), tmp_path / "run")
+    folder = shutil.copytree(finished("auto", rounds=65, algorithm=WINDOWS), tmp_path / "run")
     rows = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
     windows = why(folder)
     told = {"round": 50, "cluster": 7, "clients": 12, "reason": reason, "sizes": cut, "clear": 2.5, "why": "so"}
@@ -175,7 +175,7 @@ def test_it_says_what_came_of_a_trial(reason, cut, lead, cell, finished, tmp_pat
 
 
 def test_it_says_what_is_asked_for_where_few_or_nobody_can_try(finished, tmp_path) -> None:
-    folder = shutil.copytree(finished("fedgwc", rounds=65, algorithm=WINDOWS), tmp_path / "run")
+    folder = shutil.copytree(finished("auto", rounds=65, algorithm=WINDOWS), tmp_path / "run")
     doubt = f"{FedGWC().doubt:g} more where few or nobody could try the division and for each that was undone"
     assert f"(gain at least 4, and {doubt})" in why(folder).lead
     assert "differently by fewer than 2 deviations in the end, or by even less before (clear). " in why(folder).lead
@@ -188,7 +188,7 @@ def test_it_says_what_is_asked_for_where_few_or_nobody_can_try(finished, tmp_pat
 
 @pytest.mark.parametrize("gain", [-1e12, float("-inf")])
 def test_whatever_gain_was_asked_for_is_read(gain: float, finished) -> None:
-    folder = finished("fedgwc", rounds=41, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "gain": gain})
+    folder = finished("auto", rounds=41, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "gain": gain})
     assert load(folder).splits
     assert f"(gain at least {gain:g}, and {FedGWC().doubt:g} more" in why(folder).lead
 
@@ -196,7 +196,7 @@ def test_whatever_gain_was_asked_for_is_read(gain: float, finished) -> None:
 def test_a_division_that_was_undone_is_only_told_of(finished) -> None:
     """40 clients of one kind, divided in round 20 whatever they say; asked a third time, in round 50, they are served alike."""
     forced = {"when": "windows", "rate": 1.0, "min_size": 15, "contrast": -1.0, "agreement": -1.0, "gain": -1e9, "drift": 1e9}
-    folder = finished("fedgwc", rounds=55, data={"groups": [{"clients": 40}]}, algorithm=forced, evaluate={"every": 20})
+    folder = finished("auto", rounds=55, data={"groups": [{"clients": 40}]}, algorithm=forced, evaluate={"every": 20})
     run, page = load(folder), build([folder])
     assert [(j.round, j.verdict.reason) for j in run.verdicts] == [(10, "first cut"), (20, "groups"), (50, "rejoined")]
     assert run.verdicts[-1].verdict.clear < 2 * 2 / 3  # the fourth time 2 deviations are asked for, and the first 0
@@ -210,15 +210,15 @@ def test_a_division_that_was_undone_is_only_told_of(finished) -> None:
 
 
 def test_it_says_that_the_first_window_is_not_over(finished) -> None:
-    section = why(finished("fedgwc", algorithm=WINDOWS | {"visits": 50}))
+    section = why(finished("auto", algorithm=WINDOWS | {"visits": 50}))
     assert "half of the pairs have met 50 times, and the median pair has met 10 times" in section.lead
     assert not section.tables
-    section = why(finished("fedgwc", algorithm=WINDOWS | {"visits": 50, "pairs_up_to": 0}))
+    section = why(finished("auto", algorithm=WINDOWS | {"visits": 50, "pairs_up_to": 0}))
     assert "half of the clients have been seen 500 times, and the median client has been seen 10 times" in section.lead
 
 
 def test_a_run_without_verdicts_has_no_such_section(finished, tmp_path) -> None:
-    run = copied(finished("fedgwc", rounds=25, algorithm=WINDOWS), tmp_path / "r")
+    run = copied(finished("auto", rounds=25, algorithm=WINDOWS), tmp_path / "r")
     assert "why" in sections([run])
     (run / "verdicts.jsonl").unlink()  # as an older version left it
     assert "why" not in sections([run])
@@ -230,7 +230,7 @@ def test_a_run_without_verdicts_has_no_such_section(finished, tmp_path) -> None:
     ids=str,
 )
 def test_a_damaged_verdict_is_named(change, finished, tmp_path) -> None:
-    run = copied(finished("fedgwc", rounds=25, algorithm=WINDOWS), tmp_path / "r")
+    run = copied(finished("auto", rounds=25, algorithm=WINDOWS), tmp_path / "r")
     rows = [json.loads(line) for line in (run / "verdicts.jsonl").read_text().splitlines()]
     (run / "verdicts.jsonl").write_text(json.dumps(rows[0] | change) + "\n")
     with pytest.raises(InputError, match=r"verdicts\.jsonl cannot be read"):
@@ -239,7 +239,7 @@ def test_a_damaged_verdict_is_named(change, finished, tmp_path) -> None:
 
 def test_of_many_clients_some_are_drawn(finished, monkeypatch) -> None:
     monkeypatch.setattr("fedgwc.report.interaction.MOST_POINTS", 10)
-    [section] = [s for s in build([finished("fedgwc")]).sections if s.id == "embedding"]
+    [section] = [s for s in build([finished("auto")]).sections if s.id == "embedding"]
     assert "Of more than 10 clients that many are drawn." in section.note
 
 
@@ -280,7 +280,7 @@ def test_those_who_do_not_see_it_are_told(text) -> None:
 
 
 def test_the_same_runs_give_the_same_bytes(text, finished, tmp_path) -> None:
-    assert html(build([finished("fedgwc")])) == text
+    assert html(build([finished("auto")])) == text
     for name in ("one", "two"):
         report_command([finished("fedavg")], tmp_path / f"{name}.html", tmp_path / name)
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
@@ -292,7 +292,7 @@ def test_the_same_runs_give_the_same_bytes(text, finished, tmp_path) -> None:
 
 def test_a_page_of_100_clients_is_small(finished) -> None:
     groups = [{"clients": 50}, {"clients": 50, "relabel": 1}]
-    big = finished("fedgwc", rounds=16, data={"groups": groups}, algorithm={"min_size": 5})
+    big = finished("auto", rounds=16, data={"groups": groups}, algorithm={"min_size": 5})
     assert len(load(big).splits) > 0
     assert len(html(build([big])).encode()) < 3e6
 
@@ -300,7 +300,7 @@ def test_a_page_of_100_clients_is_small(finished) -> None:
 @pytest.mark.parametrize("fields", [("recipe", "about", "data"), ("algorithm",)], ids=" ".join)
 def test_hostile_names_are_only_text(fields: tuple[str, ...], finished, tmp_path) -> None:
     """An algorithm's name decides what a page has; the others do not hide each other."""
-    run = copied(finished("fedgwc"), tmp_path / """<i onclick=alert(3)>&"'""")
+    run = copied(finished("auto"), tmp_path / """<i onclick=alert(3)>&"'""")
     other = finished("fedavg")
     evil = {field: HOSTILE.replace("FIELD", field) for field in fields}
     edit_config(run, **{f: {"name": t, t: t} if f in ("algorithm", "data") else t for f, t in evil.items()})
@@ -344,7 +344,7 @@ HUGE_NUMBER = json.dumps(
     ],
 )
 def test_a_damaged_folder_is_named(file: str, content: str | None, message: str, finished, tmp_path) -> None:
-    run = copied(finished("fedgwc"), tmp_path / "r")
+    run = copied(finished("auto"), tmp_path / "r")
     (run / file).unlink(missing_ok=True)
     if content is not None:
         (run / file).write_text(content)
@@ -353,10 +353,10 @@ def test_a_damaged_folder_is_named(file: str, content: str | None, message: str,
 
 
 def test_clients_have_their_clusters_in_whatever_order_they_stand(finished, tmp_path) -> None:
-    run = copied(finished("fedgwc"), tmp_path / "r")
+    run = copied(finished("auto"), tmp_path / "r")
     head, *rows = (run / "labels.csv").read_text().splitlines()
     (run / "labels.csv").write_text("\n".join([head, *reversed(rows), ""]))
-    np.testing.assert_array_equal(load(run).clusters, load(finished("fedgwc")).clusters)
+    np.testing.assert_array_equal(load(run).clusters, load(finished("auto")).clusters)
 
 
 def test_clusters_may_be_nested_deeply(finished, tmp_path) -> None:
@@ -372,7 +372,7 @@ def test_clusters_may_be_nested_deeply(finished, tmp_path) -> None:
 
 
 def test_distances_that_are_no_numbers_are_named(finished, tmp_path) -> None:
-    run = copied(finished("fedgwc"), tmp_path / "r")
+    run = copied(finished("auto"), tmp_path / "r")
     path = next((run / "splits").glob("end-*.npz"))
     with np.load(path) as file:
         arrays = dict(file)
@@ -414,7 +414,7 @@ def test_the_command(finished, tmp_path) -> None:
 
 def test_it_tells_how_far_it_is(finished) -> None:
     watcher = Heard()
-    html(build([finished("fedgwc")], watcher), watcher)
+    html(build([finished("auto")], watcher), watcher)
     told = dict(watcher.told)  # the last of each
     assert told["runs read"] == 1
     assert told["rounds replayed"] == 10
@@ -433,7 +433,7 @@ class Heard(Silent):
 
 
 def test_the_mse_is_what_the_run_measured(finished) -> None:
-    folder = finished("fedgwc-paper", algorithm={"eps": 1e-12})  # no split: the run's mean over clusters is the root's
+    folder = finished("fedgwc", algorithm={"eps": 1e-12})  # no split: the run's mean over clusters is the root's
     run = load(folder)
     algorithm, trace = fedgwc_of(run), trace_of(run)
     assert isinstance(algorithm, FedGWC)
@@ -451,7 +451,7 @@ def test_accuracies_of_clients_average_to_the_run_s(finished) -> None:
 
 
 def test_the_whole_matrix_holds_every_cluster_s_own(finished) -> None:
-    run = load(finished("fedgwc"))
+    run = load(finished("auto"))
     algorithm = fedgwc_of(run)
     assert algorithm is not None
     P, W = whole(run, algorithm)
@@ -464,7 +464,7 @@ def test_the_whole_matrix_holds_every_cluster_s_own(finished) -> None:
 
 
 def test_several_runs_are_compared_by_method(finished) -> None:
-    runs = [finished("fedgwc"), finished("fedgwc", seed=1), finished("fedavg"), finished("fedgwc", algorithm={"beta": 2.0})]
+    runs = [finished("auto"), finished("auto", seed=1), finished("fedavg"), finished("auto", algorithm={"beta": 2.0})]
     methods = methods_of([load(r) for r in runs])
     assert [(m.name, len(m.runs)) for m in methods] == [("fedgwc beta=0.5", 2), ("fedavg", 1), ("fedgwc beta=2.0", 1)]
     page = build(runs)

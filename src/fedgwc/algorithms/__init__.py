@@ -1,66 +1,80 @@
-"""The table of algorithms. A preset is an algorithm with its hyper-parameters; a variant is a setting, not a class."""
+"""The table of algorithms. A preset is a method with its settings; a variant is a setting, not a class."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
 from typing import Any
 
 from fedgwc.algorithms.aggregate import Aggregator
 from fedgwc.algorithms.alone import Alone
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.cfl import CFL
-from fedgwc.algorithms.fedavg import FedAvg
+from fedgwc.algorithms.fedavg import OneGroup
+from fedgwc.algorithms.fedgwc.algorithm import FedGWC
+from fedgwc.algorithms.fedgwc.splits import PaperSplit
 from fedgwc.algorithms.fesem import FeSEM
 from fedgwc.algorithms.ifca import IFCA
+from fedgwc.algorithms.method import Method
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Algorithm
+from fedgwc.core.settings import check_settable
+from fedgwc.core.tables import Table
 
-ALGORITHMS: dict[str, Algorithm[Any]] = {
-    "alone": Alone(),
-    "fedavg": FedAvg(),
-    "fedavgm": FedAvg(aggregator=Aggregator(momentum=0.9)),
-    "fedprox": FedAvg(),
-    "fairavg": FedAvg(aggregator=Aggregator(weights="equal")),
-    "ifca": IFCA(),
-    "fesem": FeSEM(),
-    "cfl": CFL(),
-    "fedgwc": FedGWC(),
-    # The text, literally; where it is silent: n_max 5, no smallest group, the mse over the whole matrix. That mse is "updated
-    # according to" the running mean of Eq. 3, from 1 on, and starts anew after every attempt, into one group or several.
-    "fedgwc-paper": FedGWC(
-        step="constant",
-        when="mse",
-        mse_average=True,
-        failure_resets_mse=True,
-        score="affinity",
-        assign="kmeans",
-        after_split="keep",
-        min_size=1,
-        sampling="rare-first",
-        pairs_up_to=20_000,
-    ),
-    # The authors' released code, row by row.
-    "fedgwc-release": FedGWC(
-        statistics="weighted",
-        normalise=True,
-        step="cohort",
-        start="1/K^2",
-        when="mse",
+
+def check_algorithm(name: str, algorithm: Any) -> None:
+    """Refuse an entry that is no algorithm, or whose settings cannot be checked."""
+    what = f"{name} in ALGORITHMS"
+    if isinstance(algorithm, type):
+        raise InputError(f"{what} is a class; enter an instance, {algorithm.__name__}()")
+    lacking = [method for method in ("init", "round", "clustering") if not callable(getattr(algorithm, method, None))]
+    if lacking or not dataclasses.is_dataclass(algorithm):
+        fault = f"has no {', '.join(lacking)}" if lacking else "is no dataclass"
+        raise InputError(f"{what} {fault}; an algorithm is a frozen dataclass with init, round, clustering")
+    check_settable(algorithm, what)
+
+
+# The text, literally. Where it is silent: n_max 5, no smallest group, the mse over the whole matrix. That mse is "updated
+# according to" the running mean of Eq. 3, from 1 on, and starts anew after every attempt, into one group or several.
+PAPER = FedGWC()
+# The authors' released code, row by row.
+RELEASE = FedGWC(
+    statistics="weighted",
+    normalise=True,
+    alpha=0.0,
+    start="1/K^2",
+    cohort="same",
+    sampling="uniform",
+    split=PaperSplit(
+        n_max=4,
         mse_over="touched",
-        mse_average=True,
         patience="sweep",
-        failure_resets_mse=True,
         features="columns",
         scaled=True,
-        n_max=4,
+        score="embedding",
+        assign="cluster_qr",
         groups_by_cohort=True,
         strict=True,
-        after_split="keep",
-        min_size=1,
-        cohort="same",
-        pairs_up_to=20_000,
     ),
-}
+)
+
+ALGORITHMS: Table[Algorithm[Any]] = Table(
+    "algorithm",
+    "fedgwc.algorithms",
+    {
+        "alone": Method(Alone()),
+        "fedavg": Method(OneGroup()),
+        "fedavgm": Method(OneGroup(), server=Aggregator(momentum=0.9)),
+        "fedprox": Method(OneGroup()),
+        "fairavg": Method(OneGroup(), server=Aggregator(weights="equal")),
+        "ifca": Method(IFCA()),
+        "fesem": Method(FeSEM()),
+        "cfl": Method(CFL()),
+        "fedgwc": Method(PAPER),
+        "fedgwc-release": Method(RELEASE),
+        "auto": Auto(),
+    },
+    check_algorithm,
+)
 
 # What a preset changes in the clients' own training; a recipe's explicit [local] keys win over these.
 LOCAL: dict[str, dict[str, float]] = {"fedprox": {"prox": 0.01}}
@@ -75,24 +89,7 @@ ABOUT: dict[str, str] = {
     "ifca": "k models: every client trains the one that has the lowest loss on its data. You give k.",
     "fesem": "k models: every client belongs to the one nearest to its own trained model. You give k.",
     "cfl": "Divides clients in two, again and again, where their updates point in different directions.",
-    "fedgwc": "Groups clients whose losses behave alike, one model per group, and finds how many groups there are.",
-    "fedgwc-paper": "FedGWC as the paper's text has it.",
+    "fedgwc": "FedGWC as its paper has it: divides clients, again and again, by how their losses interact.",
     "fedgwc-release": "FedGWC as its authors' released code has it.",
+    "auto": "Our own default: groups clients whose losses behave alike, and finds how many groups there are.",
 }
-
-
-def idle(algorithm: Algorithm[Any]) -> frozenset[str]:
-    """The settings that have no effect beside the others."""
-    names: frozenset[str] = getattr(algorithm, "idle", frozenset())
-    return names
-
-
-def check_used(algorithm: Algorithm[Any], settings: Iterable[str], name: str) -> None:
-    """Who sets something wants an effect; a preset may well list what it does not use."""
-    for key in settings:
-        if key in idle(algorithm):
-            users = [other for other, a in ALGORITHMS.items() if other != name and hasattr(a, key) and key not in idle(a)]
-            remedy = f"; {', '.join(users)} would: choose one by algorithm.name" if users else ""
-            if name in ALGORITHMS and key not in idle(ALGORITHMS[name]):
-                remedy = "; without these it would"
-            raise InputError(f"{name} makes no use of {key} beside its other settings{remedy}")

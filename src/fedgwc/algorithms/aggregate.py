@@ -78,7 +78,10 @@ class Aggregator:
         places = answered.tolist()
         before = _stacked([servers[i] for i in places])
         new = self._moved(before, self._means(updates, answered.searchsorted(own)), updates.n_params)
-        after = dict(zip(places, _unstacked(_unless_overflown(new, before)), strict=True))
+        moved = _unstacked(_unless_overflown(new, before))
+        if len(places) < len(servers):  # views would keep a whole cohort's models alive as long as any one of them
+            moved = [Server(s.theta.clone(), None if s.velocity is None else s.velocity.clone()) for s in moved]
+        after = dict(zip(places, moved, strict=True))
         return [after.get(i, server) for i, server in enumerate(servers)]
 
     def _means(self, updates: Updates, cohort: Ids) -> Tensor:
@@ -87,7 +90,7 @@ class Aggregator:
         As sums of rows, not as a product of matrices: that would round to TF32 while the engine trains so in another thread,
         and a number that is not finite would spread to all cohorts.
         """
-        w = self._shares(updates).numpy()
+        w = self.shares(updates).numpy()
         w = w / np.bincount(cohort, w)[cohort]
         order = cohort.argsort(kind="stable")
         first = cohort[order].searchsorted(np.arange(cohort.max() + 1))
@@ -121,11 +124,11 @@ class Aggregator:
 
     def _weights(self, updates: Updates) -> Tensor:
         """[n], summing to 1."""
-        w = self._shares(updates)
+        w = self.shares(updates)
         return (w / w.sum()).to(updates.models, non_blocking=True)
 
-    def _shares(self, updates: Updates) -> Tensor:
-        """[n], in proportion to the weights."""
+    def shares(self, updates: Updates) -> Tensor:
+        """Return what each answer counts by: [n], not normalised."""
         return updates.sizes.double() if self.weights == "samples" else torch.ones(len(updates), dtype=torch.float64)
 
 

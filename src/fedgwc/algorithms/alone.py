@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedgwc.algorithms.aggregate import Server
+from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, everybody
 from fedgwc.core.protocols import Engine
-from fedgwc.core.sampling import Rate, check_rate, cohort_size, sample
-from fedgwc.core.types import Clustering, Ids, Rng
+from fedgwc.core.types import Ids, Rng
 
 
 @dataclass(frozen=True)
 class AloneState:
-    models: tuple[Tensor, ...]  # [D] of each client
+    n_clients: int
 
 
 @dataclass(frozen=True)
-class Alone:
-    """Every client trains a model of its own: one start for all, as many clients a round as elsewhere, and no averages."""
+class Alone(Groups[AloneState]):
+    """A group for each client: one start for all, as many clients a round as elsewhere, and no averages."""
 
-    rate: Rate = 0.1
+    def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], AloneState]:
+        return [model] * n_clients, AloneState(n_clients)
 
-    def __post_init__(self) -> None:
-        check_rate(self.rate)
+    def plan(self, state: AloneState, servers: Sequence[Server], rate: float, engine: Engine, rng: Rng) -> Plan:
+        cohort = everybody(state.n_clients, rate, rng)
+        return Plan(cohort, torch.stack([servers[k].theta for k in cohort.tolist()]), np.arange(len(cohort)))
 
-    def init(self, model: Tensor, n_clients: int) -> AloneState:
-        return AloneState((model,) * n_clients)
+    def regroup(self, state: AloneState, round: Round) -> tuple[AloneState, Ids, Parents]:
+        return state, round.updates.clients, None
 
-    def round(self, state: AloneState, engine: Engine, rng: Rng) -> AloneState:
-        n_clients = len(state.models)
-        cohort = sample(np.arange(n_clients), cohort_size(n_clients, self.rate), rng.generator(0))
-        starts = torch.stack([state.models[k] for k in cohort.tolist()])
-        updates = engine.train(cohort, starts, np.arange(len(cohort)), rng.training)
-        models = list(state.models)
-        for k, trained in zip(updates.clients.tolist(), updates.models.unbind(), strict=True):
-            models[k] = trained.clone()  # a view would keep the whole cohort's models alive
-        return AloneState(tuple(models))
+    def labels(self, state: AloneState) -> Ids:
+        return np.arange(state.n_clients)
 
-    def names(self, state: AloneState) -> Ids:
-        return np.arange(len(state.models))
-
-    def clustering(self, state: AloneState) -> Clustering:
-        return Clustering(torch.stack(state.models), self.names(state))
+    def grow(self, state: AloneState, rows: Ids) -> tuple[AloneState, Parents]:
+        n_clients = state.n_clients
+        return AloneState(n_clients + len(rows)), [*range(n_clients), *rows.tolist()]

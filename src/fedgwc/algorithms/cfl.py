@@ -6,7 +6,8 @@ clients of one group pull the same way, and the cosines of their updates show th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -15,13 +16,14 @@ from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from fedgwc.algorithms.aggregate import Aggregator, Server
+from fedgwc.algorithms.aggregate import Server
+from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, joined, labels_of, plan_of
 from fedgwc.core import random
 from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import Engine
-from fedgwc.core.sampling import check_rate, cohort_size, sample
+from fedgwc.core.protocols import Engine, LearnsFrom, Observation
+from fedgwc.core.sampling import cohort_size, sample
 from fedgwc.core.tensors import on
-from fedgwc.core.types import Clustering, Floats, Ids, Rng, Updates
+from fedgwc.core.types import Floats, Ids, Rng
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,6 @@ class Cluster:
     parent: int | None
     born: int  # the round after which it came to be
     members: Ids  # [K]
-    server: Server
     mean_norm: float = 0.0  # of the mean update, last measured
     max_norm: float = 0.0  # the largest of the last cohort's updates
 
@@ -65,10 +66,9 @@ class CFLState:
 
 
 @dataclass(frozen=True)
-class CFL:
+class CFL(Groups[CFLState]):
     """Recursive bipartition. `eps1` and `eps2` are lengths of updates, so they depend on the model and on local training."""
 
-    rate: Annotated[float, "share of each cluster that trains in a round (at least 3 clients)"] = 0.1
     eps1: Annotated[float, "the cluster stands still when its mean update is shorter"] = 0.4
     eps2: Annotated[float, "and somebody still pulls when the longest update is longer"] = 1.6
     gamma: Annotated[float, "bound on the noise of a client's gradient, in [0, 1): a cut must be wider; 0: any cut"] = 0.0
@@ -77,10 +77,8 @@ class CFL:
     seen: Annotated[float, "share of a cluster whose updates must be known before it may split"] = 0.9
     memory_mb: Annotated[int, "most that the known updates may take; beyond, they are kept as sketches"] = 256
     sketch: Annotated[int, "numbers per sketch; cosines are then off by about 1 / sqrt(sketch)"] = 4096
-    aggregator: Aggregator = field(default_factory=Aggregator)
 
     def __post_init__(self) -> None:
-        check_rate(self.rate)
         if not (self.eps1 > 0 and self.eps2 > 0 and 0 <= self.gamma < 1 and 0 < self.seen <= 1):
             got = f"{self.eps1}, {self.eps2}, {self.gamma} and {self.seen}"
             raise InputError(f"cfl eps1 and eps2 must be positive, gamma in [0, 1) and seen in (0, 1], got {got}")
@@ -88,53 +86,64 @@ class CFL:
             got = f"{self.min_size}, {self.sketch} and {self.memory_mb}"
             raise InputError(f"cfl min_size and sketch must be >= 1 and memory_mb >= 0 (0: always sketches), got {got}")
 
-    def init(self, model: Tensor, n_clients: int) -> CFLState:
-        root = Cluster(0, None, 0, np.arange(n_clients), Server(model))
-        return CFLState((root,), (), LastUpdates(model.new_empty(n_clients, 0), np.zeros(n_clients)))
+    @property
+    def learns_from(self) -> LearnsFrom:
+        return "updates"
 
-    def round(self, state: CFLState, engine: Engine, rng: Rng) -> CFLState:
-        known = LastUpdates(state.known.updates.clone(), state.known.weights.copy())
-        return self.advance(replace(state, known=known), engine, rng)
+    def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], CFLState]:
+        root = Cluster(0, None, 0, np.arange(n_clients))
+        return [model], CFLState((root,), (), LastUpdates(model.new_empty(n_clients, 0), np.zeros(n_clients)))
 
-    def advance(self, state: CFLState, engine: Engine, rng: Rng) -> CFLState:
-        """A round that writes into what the state it is given knows of clients, for an owner who does not look back."""
-        cohorts = [sample(c.members, cohort_size(len(c.members), self.rate), rng.generator(c.id)) for c in state.clusters]
-        which = np.repeat(np.arange(len(cohorts)), [len(c) for c in cohorts])
-        models = torch.stack([c.server.theta for c in state.clusters])
-        updates = engine.train(np.concatenate(cohorts), models, which, rng.training)
+    def plan(self, state: CFLState, servers: Sequence[Server], rate: float, engine: Engine, rng: Rng) -> Plan:
+        cohorts = [sample(c.members, cohort_size(len(c.members), rate), rng.generator(c.id)) for c in state.clusters]
+        return plan_of(cohorts, servers)
+
+    def regroup(self, state: CFLState, round: Round) -> tuple[CFLState, Ids, Parents]:
+        """Divide before the step: each side takes the mean of its own updates of the round, as if it had been one before."""
+        updates = round.updates
+        rows = round.groups_of(lambda: self.labels(state))
         if not len(updates):
-            return state
-        rows = self.clustering(state).labels[updates.clients]
+            return state, rows, None
+        models = round.plan.models
         pulls = updates.parameters - models[on(models.device, rows), : updates.n_params]  # [n, n_params]
         lengths = pulls.norm(dim=1).cpu().numpy()
-        known = self._remember(state.known, updates, pulls, rng.seed)
+        known = self._remember(state.known, updates.clients, round.weights, pulls, round.rng.seed)
 
         clusters: list[Cluster] = []
+        parents: list[int] = []
         splits = list(state.splits)
         for i, c in enumerate(state.clusters):
             c = replace(c, mean_norm=mean_norm(known, c.members), max_norm=float(lengths[rows == i].max(initial=0)))
             sides, crossing = self.cut(c, known)
-            # After a split the round's updates are not lost: each side takes the mean of its own, as if it had split before.
-            groups = [c.members] if sides is None else [c.members[sides == side] for side in (0, 1)]
-            servers = [self.aggregator.step(c.server, updates.of(group)) for group in groups]
             if sides is None:
-                clusters.append(replace(c, server=servers[0]))
+                clusters.append(c)
+                parents.append(i)
                 continue
             first = 1 + 2 * len(splits)  # every split bears two
-            clusters += [Cluster(first + j, c.id, rng.round, groups[j], servers[j]) for j in (0, 1)]
-            splits.append(Split(c.id, c.parent, c.born, c.members, rng.round, crossing))
+            clusters += [Cluster(first + side, c.id, round.rng.round, c.members[sides == side]) for side in (0, 1)]
+            parents += [i, i]
+            splits.append(Split(c.id, c.parent, c.born, c.members, round.rng.round, crossing))
             known = replace(known, weights=np.where(np.isin(np.arange(len(known.weights)), c.members), 0.0, known.weights))
-        return CFLState(tuple(clusters), tuple(splits), known)
+        state = CFLState(tuple(clusters), tuple(splits), known)
+        return state, self.labels(state)[updates.clients], parents
 
-    def clustering(self, state: CFLState) -> Clustering:
-        labels = np.empty(len(state.known.weights), np.int64)
-        for i, c in enumerate(state.clusters):
-            labels[c.members] = i
-        models = torch.stack([c.server.theta for c in state.clusters])
-        return Clustering(models, labels, np.array([c.id for c in state.clusters], np.int64))
+    def labels(self, state: CFLState) -> Ids:
+        return labels_of([c.members for c in state.clusters])
 
-    def _remember(self, known: LastUpdates, updates: Updates, pulls: Tensor, seed: int) -> LastUpdates:
-        """Keep the newest update of each client, whole if all of them fit, where `known` has them."""
+    def numbers(self, state: CFLState) -> Ids:
+        return np.array([c.id for c in state.clusters], np.int64)
+
+    def copied(self, state: CFLState) -> CFLState:
+        return replace(state, known=LastUpdates(state.known.updates.clone(), state.known.weights.copy()))
+
+    def grow(self, state: CFLState, rows: Ids) -> tuple[CFLState, Parents]:
+        kept, first = state.known, len(state.known.weights)
+        clusters = tuple(replace(c, members=joined(c.members, rows, i, first)) for i, c in enumerate(state.clusters))
+        updates = torch.cat([kept.updates, kept.updates.new_zeros(len(rows), kept.updates.shape[1])])
+        return CFLState(clusters, state.splits, LastUpdates(updates, np.r_[kept.weights, np.zeros(len(rows))])), None
+
+    def _remember(self, known: LastUpdates, clients: Ids, weights: Floats, pulls: Tensor, seed: int) -> LastUpdates:
+        """Keep the newest update of each client where `known` has them, whole if all of them fit."""
         n_clients, n_params = len(known.weights), pulls.shape[1]
         kept = known.updates if known.updates.shape[1] else pulls.new_zeros(n_clients, 0)
         if n_clients * n_params * pulls.element_size() > self.memory_mb * 2**20 and self.sketch < n_params:
@@ -142,12 +151,12 @@ class CFL:
             if kept.shape[1] == n_params:  # clients have joined since, and now not all of them fit whole
                 kept = sketched(kept, self.sketch, seed)
         kept = kept if kept.shape[1] else pulls.new_zeros(n_clients, pulls.shape[1])
-        kept[on(kept.device, updates.clients)] = pulls
-        known.weights[updates.clients] = updates.sizes.numpy() if self.aggregator.weights == "samples" else 1.0
+        kept[on(kept.device, clients)] = pulls
+        known.weights[clients] = weights
         return LastUpdates(kept, known.weights)
 
     def cut(self, cluster: Cluster, known: LastUpdates) -> tuple[Ids | None, float]:
-        """The side (0 or 1) of each member and the largest cosine across, if the cluster is to split; else (None, nan)."""
+        """Return each member's side (0 or 1) and the largest cosine across, or (None, nan) if the cluster stays whole."""
         met = known.weights[cluster.members] > 0
         torn = cluster.mean_norm < self.eps1 and cluster.max_norm > self.eps2
         if not torn or met.mean() < self.seen or met.sum() < 2 * self.min_size:
@@ -160,13 +169,12 @@ class CFL:
         everybody[met] = sides
         return everybody, crossing
 
-    def numbers(self, state: CFLState) -> dict[str, float]:
-        """What eps1 and eps2 are compared with, in the cluster whose members pull the most."""
+    def observe(self, state: CFLState) -> Observation:
+        """Tell what eps1 and eps2 are compared with, in the cluster whose members pull the most."""
         most = max(state.clusters, key=lambda c: c.max_norm)
-        return {"mean_norm": most.mean_norm, "max_norm": most.max_norm}
+        return Observation({"mean_norm": most.mean_norm, "max_norm": most.max_norm})
 
     def tree(self, state: CFLState) -> list[dict[str, Any]]:
-        """All clusters that ever were; ended None: a leaf."""
         nodes: list[Cluster | Split] = [*state.splits, *state.clusters]
         keys = ("id", "parent", "born", "ended", "cross_similarity")
         rows = [{k: getattr(n, k, None) for k in keys} | {"members": n.members.tolist(), "scores": {}} for n in nodes]

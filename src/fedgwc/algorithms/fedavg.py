@@ -1,46 +1,39 @@
-"""FedAvg (McMahan et al., 2017). FedAvgM and FairAvg are its aggregator's settings, FedProx is its clients'."""
+"""FedAvg (McMahan et al., 2017): everybody in one group. Its variants are settings of server and clients."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
-from fedgwc.algorithms.aggregate import Aggregator, Server
+from fedgwc.algorithms.aggregate import Server
+from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, everybody, plan_of
 from fedgwc.core.protocols import Engine
-from fedgwc.core.sampling import Rate, check_rate, cohort_size, sample
-from fedgwc.core.types import Clustering, Ids, Rng
+from fedgwc.core.types import Ids, Rng
 
 
 @dataclass(frozen=True)
-class FedAvgState:
-    server: Server
+class OneGroupState:
     n_clients: int
 
 
 @dataclass(frozen=True)
-class FedAvg:
-    """One model for everybody: each round a sampled cohort trains it and the server takes the mean."""
+class OneGroup(Groups[OneGroupState]):
+    """One model for everybody: each round a sampled cohort trains it."""
 
-    rate: Rate = 0.1
-    aggregator: Aggregator = field(default_factory=Aggregator)
+    def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], OneGroupState]:
+        return [model], OneGroupState(n_clients)
 
-    def __post_init__(self) -> None:
-        check_rate(self.rate)
+    def plan(self, state: OneGroupState, servers: Sequence[Server], rate: float, engine: Engine, rng: Rng) -> Plan:
+        return plan_of([everybody(state.n_clients, rate, rng)], servers)
 
-    def init(self, model: Tensor, n_clients: int) -> FedAvgState:
-        return FedAvgState(Server(model), n_clients)
+    def regroup(self, state: OneGroupState, round: Round) -> tuple[OneGroupState, Ids, Parents]:
+        return state, np.zeros(len(round.updates), np.int64), None
 
-    def round(self, state: FedAvgState, engine: Engine, rng: Rng) -> FedAvgState:
-        everybody = np.arange(state.n_clients)
-        cohort = sample(everybody, cohort_size(state.n_clients, self.rate), rng.generator(0))
-        updates = engine.train(cohort, state.server.theta[None], _zeros(len(cohort)), rng.training)
-        return FedAvgState(self.aggregator.step(state.server, updates), state.n_clients)
+    def labels(self, state: OneGroupState) -> Ids:
+        return np.zeros(state.n_clients, np.int64)
 
-    def clustering(self, state: FedAvgState) -> Clustering:
-        return Clustering(state.server.theta[None], _zeros(state.n_clients))
-
-
-def _zeros(n: int) -> Ids:
-    return np.zeros(n, np.int64)
+    def grow(self, state: OneGroupState, rows: Ids) -> tuple[OneGroupState, Parents]:
+        return OneGroupState(state.n_clients + len(rows)), None

@@ -45,7 +45,7 @@ def run(
         str | None, typer.Option("--track", help="Also follow the run elsewhere: tensorboard, in RUN/tensorboard.")
     ] = None,
 ) -> None:
-    """Run one experiment. Without a recipe: FedAvg against FedGWC on scikit-learn's digits, in seconds."""
+    """Run one experiment. Without a recipe: FedAvg, FedGWC and our default on scikit-learn's digits, in seconds."""
     from fedgwc.cli.run import run_command
 
     run_command(recipe, sets or [], out, resume, scale, track)
@@ -54,7 +54,7 @@ def run(
 @app.command()
 def compare(
     recipe: Recipe = None,
-    algorithms: Annotated[str, typer.Option("--algorithms", "-a", help="Comma-separated names, or all.")] = "fedavg,fedgwc",
+    algorithms: Annotated[str, typer.Option("--algorithms", "-a", help="Comma-separated names, or all.")] = "fedavg,fedgwc,auto",
     seeds: Annotated[int, typer.Option("--seeds", help="So many for each algorithm, from 0 or --set seed=N on.")] = 1,
     sets: Sets = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for all runs; default: a new one under runs/.")] = None,
@@ -87,10 +87,8 @@ def reproduce(
     sets: Sets = None,
     presets: Annotated[
         str,
-        typer.Option(
-            "--fedgwc", help="Which FedGWC: the paper's text, its release, or our own default, fedgwc; comma-separated."
-        ),
-    ] = "fedgwc-paper,fedgwc-release",
+        typer.Option("--fedgwc", help="Which FedGWC: the paper's text, its release, or our own default, auto; comma-separated."),
+    ] = "fedgwc,fedgwc-release",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and tables; what is there is not done again.")] = Path(
         "runs/reproduce"
     ),

@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.alone import Alone
+from fedgwc.algorithms.fedavg import OneGroup
+from fedgwc.algorithms.fesem import FeSEM
+from fedgwc.algorithms.ifca import IFCA
+from fedgwc.algorithms.method import Method
 from fedgwc.core.errors import InputError
 from fedgwc.core.sampling import cohort_size
 from fedgwc.core.settings import Assignment, convert, parse_assignment, parse_axis
@@ -191,7 +196,8 @@ def _tables(runs: list[Run], last: dict[str, dict[str, Any]]) -> tuple[Table, Ta
 
 def _finds_clusters(algorithm: object) -> str:
     """Whether the number of clusters is found, is given (a `k`), or is no question."""
-    return "no" if hasattr(algorithm, "k") else "yes" if hasattr(algorithm, "tree") else "/"
+    who = algorithm.who if isinstance(algorithm, Method) else algorithm
+    return "no" if isinstance(who, IFCA | FeSEM) else "/" if isinstance(who, OneGroup | Alone) else "yes"
 
 
 def _with_automatic(table: Table, finds: dict[str, str]) -> Table:

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedgwc.algorithms import ABOUT, ALGORITHMS, LOCAL, idle
+from fedgwc.algorithms import ABOUT, ALGORITHMS, LOCAL
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import did_you_mean
 from fedgwc.data import DATASETS, Group
@@ -65,7 +65,7 @@ def _algorithm(name: str) -> bool:
         return False
     preset = ALGORITHMS[name]
     about = ABOUT.get(name) or _first_line(type(preset))
-    _section(f"Algorithm {name}", about, f"{name}.KEY=VALUE or algorithm", settings_of(preset), idle(preset))
+    _section(f"Algorithm {name}", about, f"{name}.KEY=VALUE or algorithm", settings_of(preset))
     if name in LOCAL:
         print(f"It also sets {', '.join(f'local.{k}={v}' for k, v in LOCAL[name].items())}.\n")
     return True
@@ -96,12 +96,9 @@ def _table(name: str) -> bool:
     return name in CHOSEN or name in TABLES
 
 
-def _section(title: str, about: str, table: str, settings: Sequence[Setting], unused: frozenset[str] = frozenset()) -> None:
-    """One table of settings; those without effect come below it by name."""
-    used = [s for s in settings if s.name not in unused]
-    print(f"{title}: {about}".removesuffix(": ") + "\n" + (f"--set {table}.KEY=VALUE\n" if used else "It has no settings.\n"))
-    if used:
-        show(Table(["key", "type", "default", "meaning"], [[s.name, s.type, s.default, s.meaning] for s in used]))
+def _section(title: str, about: str, table: str, settings: Sequence[Setting]) -> None:
+    """Print one table of settings."""
+    print(f"{title}: {about}".removesuffix(": ") + "\n" + (f"--set {table}.KEY=VALUE\n" if settings else "It has no settings.\n"))
+    if settings:
+        show(Table(["key", "type", "default", "meaning"], [[s.name, s.type, s.default, s.meaning] for s in settings]))
         print()
-    if unused:
-        print(f"Without effect beside these: {', '.join(s.name for s in settings if s.name in unused)}\n")

@@ -10,19 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from fedgwc.algorithms import ALGORITHMS, check_used
-from fedgwc.algorithms.auto.algorithm import FedGWC
-from fedgwc.algorithms.auto.state import FedGWCState
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.auto.algorithm import Auto
+from fedgwc.algorithms.groups import labels_of
 from fedgwc.cli.why import why
 from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Algorithm
 from fedgwc.core.settings import convert, override, parse_assignment, parse_axis, set_path
 from fedgwc.runs.delayed_progress import Patient
 from fedgwc.runs.evaluation import clustering_scores
-from fedgwc.runs.experiment import experiment
+from fedgwc.runs.experiment import DEFAULT_ALGORITHM, experiment
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.plugins import known
 from fedgwc.runs.progress import Watcher, watcher
-from fedgwc.runs.replay import Trace, read_trace, replay
+from fedgwc.runs.recording import observed
+from fedgwc.runs.replay import Trace, can_replay, clusters_of, read_trace, replay, tree_of
 from fedgwc.runs.tables import Table, show
 
 Verdicts = list[dict[str, Any]]  # of windows, in the order of rounds
@@ -41,7 +43,7 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
     settings = [dict(zip([a[0] for a in axes], values, strict=True)) for values in itertools.product(*[a[1] for a in axes])]
     base, seed = _recorded_with(path)
     algorithms = [algorithm_of(sets, s, base) for s in settings]
-    _tell_whose(path, dict(parse_assignment(s) for s in sets).get(("algorithm", "name"), "fedgwc"))
+    _tell_whose(path, dict(parse_assignment(s) for s in sets).get(("algorithm", "name"), DEFAULT_ALGORITHM))
     try:
         results = _replays(trace, algorithms, seed)
     except KeyboardInterrupt:
@@ -53,8 +55,8 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
     show(Table([*settings[0], *numbers[0]], rows))
 
 
-def _recorded_with(path: Path) -> tuple[FedGWC | None, int]:
-    """The settings and seed of the run that made the trace, where it was a FedGWC run: what `--set` then changes.
+def _recorded_with(path: Path) -> tuple[Algorithm[Any] | None, int]:
+    """Return the settings and seed of the run that made the trace, where its rule can be replayed: what `--set` then changes.
 
     Any other algorithm need not even be known here: its losses are all that is used.
     """
@@ -62,10 +64,12 @@ def _recorded_with(path: Path) -> tuple[FedGWC | None, int]:
         return None, 0
     tables = RunFolder(path).config()["experiment"]
     seed = convert(tables.get("seed", 0), int, "seed")
-    if not isinstance(ALGORITHMS.get(_name(path)), FedGWC):
-        return None, seed
-    algorithm = experiment(tables).algorithm
-    return algorithm if isinstance(algorithm, FedGWC) else None, seed
+    return (experiment(tables).algorithm if _is_known(path) else None), seed
+
+
+def _is_known(path: Path) -> bool:
+    """Tell whether the algorithm that recorded a run is one that can be replayed."""
+    return _name(path) in ALGORITHMS and can_replay(ALGORITHMS[_name(path)])
 
 
 def _name(path: Path) -> str:
@@ -76,12 +80,13 @@ def _name(path: Path) -> str:
 
 def _tell_whose(path: Path, chosen: str) -> None:
     """Losses depend on the models that gave them, which are the recording algorithm's for the whole replay."""
-    if path.is_dir() and not isinstance(ALGORITHMS.get(_name(path)), FedGWC):
+    if path.is_dir() and not _is_known(path):
         what = f"recorded by {_name(path) or 'an algorithm without a name'}, clustered here as {chosen} would"
         print(f"{path}: {what}; the losses stay those of the models that were trained", file=sys.stderr)
 
 
-def algorithm_of(sets: list[str], chosen: dict[str, Any], base: FedGWC | None = None) -> FedGWC:
+def algorithm_of(sets: list[str], chosen: dict[str, Any], base: Algorithm[Any] | None = None) -> Algorithm[Any]:
+    """Build the algorithm to replay from assignments, over the one that recorded the trace."""
     table: dict[str, Any] = {}
     for path, value in [parse_assignment(s) for s in sets] + [(tuple(k.split(".")), v) for k, v in chosen.items()]:
         table = set_path(table, path, value)
@@ -90,15 +95,15 @@ def algorithm_of(sets: list[str], chosen: dict[str, Any], base: FedGWC | None = 
         got = ", ".join(table) or f"algorithm={settings}"
         raise InputError(f"a replay has algorithm settings only (algorithm.gain=4), got {got}")
     name = settings.pop("name", None)
-    start = base if name is None and base is not None else known(ALGORITHMS, name or "fedgwc", "algorithm")
-    algorithm = override(start, settings, "algorithm")
-    if not isinstance(algorithm, FedGWC):
-        raise InputError(f"{name} does not cluster by losses; replay fedgwc, fedgwc-paper or fedgwc-release")
-    check_used(algorithm, settings, name or "fedgwc")
-    return algorithm
+    start = base if name is None and base is not None else known(ALGORITHMS, name or DEFAULT_ALGORITHM, "algorithm")
+    if not can_replay(start):
+        raise InputError(
+            f"{name} does not cluster by losses; replay {', '.join(n for n in ALGORITHMS if can_replay(ALGORITHMS[n]))}"
+        )
+    return override(start, settings, "algorithm")
 
 
-def _replays(trace: Trace, algorithms: list[FedGWC], seed: int) -> list[tuple[FedGWCState, Verdicts]]:
+def _replays(trace: Trace, algorithms: list[Algorithm[Any]], seed: int) -> list[tuple[Any, Verdicts]]:
     """One after the other; the time left is that of all together."""
     progress, n_rounds = Patient(watcher()), len(trace.ids)
     progress.start("replay", n_rounds * len(algorithms), 0)
@@ -108,26 +113,27 @@ def _replays(trace: Trace, algorithms: list[FedGWC], seed: int) -> list[tuple[Fe
         progress.stop()
 
 
-def _one(trace: Trace, algorithm: FedGWC, seed: int, progress: Watcher, done: int) -> tuple[FedGWCState, Verdicts]:
-    """`done`: the rounds of the replays before."""
+def _one(trace: Trace, algorithm: Algorithm[Any], seed: int, progress: Watcher, done: int) -> tuple[Any, Verdicts]:
+    """Replay once; `done` are the rounds of the replays before."""
     verdicts: Verdicts = []
 
-    def watch(number: int, state: FedGWCState) -> None:
-        verdicts.extend({"round": number, **v} for v in algorithm.verdicts(state))
+    def watch(number: int, state: Any) -> None:
+        verdicts.extend({"round": number, **v} for v in observed(algorithm, state).decisions)
         losses = trace.losses[number - 1]
         known = losses[np.isfinite(losses)]  # none where they were private
-        progress.round(done + number, float(known.mean()) if known.size else float("nan"), len(state.clusters))
+        progress.round(done + number, float(known.mean()) if known.size else float("nan"), len(clusters_of(state)))
 
     return replay(trace, algorithm, seed=seed, watch=watch, reuse=True), verdicts
 
 
-def _tell_splits(state: FedGWCState, verdicts: Verdicts, algorithm: FedGWC, n_clients: int) -> None:
-    if not state.splits:
-        print(why(verdicts, algorithm.too_few(n_clients)) if algorithm.when == "windows" else "no split")
+def _tell_splits(state: Any, verdicts: Verdicts, algorithm: Algorithm[Any], n_clients: int) -> None:
+    tree = tree_of(state)
+    if not tree.splits:
+        print(why(verdicts, algorithm.too_few(n_clients)) if isinstance(algorithm, Auto) else "no split")
     reasons = {v["cluster"]: v["why"] for v in verdicts if v["divides"]}
-    for s in state.splits:
+    for s in tree.splits:
         children = np.bincount(s.labels)
-        births = [(c.parent, c.scores) for c in state.clusters] + [(c.parent, c.scores) for c in state.splits]
+        births = [(c.parent, c.scores) for c in (*tree.clusters, *tree.splits)]
         made = next(scores for parent, scores in births if parent == s.id)
         scores = "  ".join(f"n={n}: {value:.3f}" for n, value in made.items())
         sizes = " + ".join(map(str, children))
@@ -136,8 +142,9 @@ def _tell_splits(state: FedGWCState, verdicts: Verdicts, algorithm: FedGWC, n_cl
     print()
 
 
-def _numbers(trace: Trace, state: FedGWCState) -> dict[str, str]:
-    labels = FedGWC().clustering(state).labels
+def _numbers(trace: Trace, state: Any) -> dict[str, str]:
+    state = tree_of(state)
+    labels = labels_of([c.members for c in state.clusters])
     scores = clustering_scores(labels, trace.counts, trace.truth)
     row = {
         "clusters": str(len(state.clusters)),

@@ -19,7 +19,7 @@ from fedgwc.runs.scale import scaled_experiment
 from fedgwc.runs.tables import comparison_table, show
 from fedgwc.runs.tensorboard import TensorBoard, check_tracker
 
-DEFAULT_JOB = ("fedavg", "fedgwc")
+DEFAULT_JOB = ("fedavg", "fedgwc", "auto")
 Job = Experiment | dict[str, Any] | None  # None: the one in the folder
 
 
@@ -38,7 +38,8 @@ def run_command(
             raise InputError(f"{out} already holds a run; --resume goes on with it, another --out begins anew")
         _check_whose(sets, DEFAULT_JOB)
         jobs = {name: scaled_experiment(DEFAULT_RECIPE, [*sets, f"algorithm.name={name}"], scale) for name in DEFAULT_JOB}
-        print(f"{jobs['fedavg'].about}: one model for all (fedavg) against one per group (fedgwc)\n", file=sys.stderr)
+        said = "one model for all (fedavg), one per group as the paper finds groups (fedgwc), and as our own rule does (auto)"
+        print(f"{jobs['fedavg'].about}: {said}\n", file=sys.stderr)
         results = {name: _one(job, out / name if out else None, track) for name, job in jobs.items()}
     else:
         job = scaled_experiment(recipe, sets, scale)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.core.errors import InputError
 from fedgwc.core.text import printable
 from fedgwc.io.npz import read_npz
@@ -16,7 +16,7 @@ from fedgwc.runs.folder import VERDICTS, RunFolder
 def why_of(folder: RunFolder) -> str | None:
     """None: the run's algorithm does not tell."""
     algorithm = experiment(folder.config()["experiment"]).algorithm
-    if not (isinstance(algorithm, FedGWC) and algorithm.when == "windows"):
+    if not isinstance(algorithm, Auto):
         return None
     known = folder.path / "clients.npz"
     too_few = algorithm.too_few(len(read_npz(known)["sizes"])) if known.is_file() else ""

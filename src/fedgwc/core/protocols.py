@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, get_type_hints, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgwc.core.errors import InputError
 from fedgwc.core.layout import Layout
 from fedgwc.core.types import Clustering, Floats, Ids, Rng, Scores, Split, Updates
 from fedgwc.core.work import Work
@@ -98,6 +99,19 @@ class StartsFromSeveral(Protocol):
         ...
 
 
+LearnsFrom = Literal["sums", "rewards", "updates"]
+
+
+@runtime_checkable
+class SaysWhatItNeeds(Protocol):
+    """An algorithm that tells what of single clients it must see."""
+
+    @property
+    def learns_from(self) -> LearnsFrom:
+        """Return "sums" of models alone, "rewards" (how losses compare) beside them, or single clients' "updates"."""
+        ...
+
+
 @runtime_checkable
 class Warns(Protocol):
     """An algorithm that has something to say about the federation's size."""
@@ -109,9 +123,13 @@ class Warns(Protocol):
 
 @runtime_checkable
 class NumbersClusters(Protocol):
-    """An algorithm that tells the clusters' numbers without gathering their models."""
+    """An algorithm that counts its clusters without gathering their models."""
 
-    def cluster_numbers(self, state: Any) -> Ids: ...
+    def n_clusters(self, state: Any) -> int: ...
+
+    def cluster_numbers(self, state: Any) -> Ids | None:
+        """Return a number that stays with each cluster while others come and go; None: its row."""
+        ...
 
 
 @runtime_checkable
@@ -166,6 +184,20 @@ class Grows(Protocol):
     def grow(self, state: Any, rows: Ids) -> Any:
         """Add clients N, N + 1, ...; rows [n] are those of the clustering's models that serve them."""
         ...
+
+
+def state_type(algorithm: Algorithm[Any]) -> Any:
+    """Return the type of an algorithm's states, by which checkpoints are read back."""
+    if isinstance(algorithm, TypesState):
+        return algorithm.state_type
+    try:
+        return get_type_hints(type(algorithm).init)["return"]
+    except (KeyError, NameError) as error:
+        name = type(algorithm).__name__
+        raise InputError(
+            f"checkpoints are read back by the type of an algorithm's state, which {name}.init does not tell ({error!r}); write "
+            f"`def init(self, model: Tensor, n_clients: int, layout: Layout) -> {name}State`, with names that its module knows"
+        ) from None
 
 
 def losses_under(models: Tensor, clients: Ids, engine: Engine) -> tuple[Ids, Floats]:

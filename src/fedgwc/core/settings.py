@@ -13,6 +13,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from fedgwc.core.errors import InputError
@@ -85,7 +86,11 @@ def check_settable(thing: Any, where: str, *given: str) -> None:
     parameters = inspect.signature(made).parameters
     if lacking := [name for name in given if name not in parameters]:
         raise InputError(f"{where} must take {', '.join(given)}; it lacks {', '.join(lacking)}")
+    flat = {f.name for f in dataclasses.fields(made) if f.metadata.get("flat")} if dataclasses.is_dataclass(made) else set()
     for name, parameter in parameters.items():
+        if name in flat:
+            check_settable(getattr(thing, name), where)
+            continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise InputError(f"{where} takes {parameter}, which would let slips pass; name what can be set")
         if name not in given and not _can_be_set(hints.get(name)):
@@ -115,20 +120,37 @@ def defaults(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[
     return {k: plain(p.default) for k, p in known if p.default is not inspect.Parameter.empty and k not in settings}
 
 
+FLAT = MappingProxyType({"flat": True})  # metadata of a field whose own settings are set beside those of its owner
+
+
+def setting_names(instance: Any) -> list[str]:
+    """List what can be set of a dataclass instance, the settings of flat fields among it."""
+    names: list[str] = []
+    for field in _settable(instance):
+        names += setting_names(getattr(instance, field.name)) if field.metadata.get("flat") else [field.name]
+    return names
+
+
+def _settable(instance: Any) -> list[dataclasses.Field[Any]]:
+    return [f for f in dataclasses.fields(instance) if f.init]
+
+
 def override(instance: T, settings: Any, where: str) -> T:
-    """A dataclass instance with some fields replaced; a table for a field that is itself a dataclass goes one level down."""
+    """Replace some fields of a dataclass instance; a table for a field that is itself a dataclass goes one level down."""
     if not isinstance(settings, Mapping):
         raise InputError(f"{where} must be a table of settings, got {settings!r}")
-    fields = {f.name: f for f in dataclasses.fields(instance) if f.init}  # type: ignore[arg-type]
-    check_keys(settings, fields, where)
+    check_keys(settings, setting_names(instance), where)
     hints = typing.get_type_hints(type(instance))
     new: dict[str, Any] = {}
-    for key, value in settings.items():
-        old = getattr(instance, key)
-        if dataclasses.is_dataclass(old) and isinstance(value, Mapping):
-            new[key] = override(old, value, f"{where}.{key}")
-        else:
-            new[key] = convert(value, hints[key], f"{where}.{key}")
+    for field in _settable(instance):
+        old = getattr(instance, field.name)
+        if field.metadata.get("flat"):
+            if inner := {key: value for key, value in settings.items() if key in setting_names(old)}:
+                new[field.name] = override(old, inner, where)
+        elif field.name in settings:
+            value, place = settings[field.name], f"{where}.{field.name}"
+            nested = dataclasses.is_dataclass(old) and isinstance(value, Mapping)
+            new[field.name] = override(old, value, place) if nested else convert(value, hints[field.name], place)
     return dataclasses.replace(instance, **new)  # type: ignore[type-var]
 
 
@@ -244,9 +266,13 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The reverse: dataclasses and tuples as tables and lists, for JSON."""
+    """Turn dataclasses and tuples into tables and lists, for JSON; `override` is the reverse."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        table: dict[str, Any] = {}
+        for field in dataclasses.fields(value):
+            inner = plain(getattr(value, field.name))
+            table |= inner if field.metadata.get("flat") else {field.name: inner}
+        return table
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

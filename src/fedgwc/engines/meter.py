@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedgwc.core.protocols import Engine
 from fedgwc.core.types import Ids, Scores, Split, Updates
+from fedgwc.core.work import Work
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class Meter:
     def clear(self) -> None:
         self.reported, self.news = [], []
 
-    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         began = time.monotonic()
-        updates = self.engine.train(clients, models, which, seed)
+        updates = self.engine.train(clients, models, which, seed, work)
         self.seconds += time.monotonic() - began
         losses = updates.losses.numpy()
         model = models.shape[1] * models.element_size()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedgwc.core import random
 from fedgwc.core.types import Ids, Scores, Split, Updates
+from fedgwc.core.work import Work
 from fedgwc.data.federation import Federation
 from fedgwc.data.union import union
 from fedgwc.engines.simulator import Simulator
@@ -110,7 +111,7 @@ class Member:
     def __init__(self, pool: SharedEngine, number: int) -> None:
         self.pool, self.number = pool, number
 
-    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         ids = np.array(clients, np.int64)
         keys = random.keys(seed, ids)
         engine = self.pool.engine

@@ -15,7 +15,7 @@ from fedgwc.core import random
 from fedgwc.core.errors import InputError
 from fedgwc.core.tensors import on
 from fedgwc.core.types import Ids, Scores, Split, Updates
-from fedgwc.core.work import LocalTraining
+from fedgwc.core.work import LocalTraining, Work
 from fedgwc.data.federation import Federation
 from fedgwc.engines.choose import Traits, choose, most_stacked, traits_of
 from fedgwc.engines.evaluate import Evaluation
@@ -67,7 +67,7 @@ class Simulator:
 
     # Training
 
-    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         return self.begin(clients, models, which, random.keys(seed, np.asarray(clients, np.int64)))()
 
     def begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Callable[[], Updates]:

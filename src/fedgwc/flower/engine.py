@@ -24,6 +24,7 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from fedgwc.core.types import Ids, Scores, Split, TooFewReplies, Updates
+from fedgwc.core.work import Work
 from fedgwc.engines.meter import Costs, Reported
 from fedgwc.flower.checks import UNREADABLE, Invalid
 from fedgwc.flower.mailbox import Letter, Post, Reply, is_away, reason_of
@@ -62,7 +63,7 @@ class FlowerEngine:
 
     # The Engine protocol
 
-    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         tasks = self._present(clients, which, seed, among=self.labels)
         answers = self._ask(tasks, lambda t: self.wire.train(t, models, seed, self.number), self.wire.trained)
         self.tested += [a.test for a in answers if a.test is not None]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Generic, get_type_hints
+from typing import Any, Generic
 
-from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import Algorithm, State
+from fedgwc.core.protocols import Algorithm, State, state_type
 from fedgwc.core.text import plural, readable
 from fedgwc.core.types import Clustering, Ids
 from fedgwc.engines.meter import Costs
 from fedgwc.flower.roster import Members, Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.recording import numbers, save_end, save_round
+from fedgwc.runs.recording import save_end, save_round
 
 FATES = {"moved": "loses some", "confirmed": "keeps its own model", "rejoined": "is whole again"}  # what came of a division
 log = logging.getLogger("fedgwc")
@@ -35,7 +34,7 @@ class Journal:
 
     def __init__(self, folder: RunFolder, algorithm: Algorithm[Any]) -> None:
         self.folder, self.algorithm = folder, algorithm
-        self._kind: Any = Checkpoint[state_of(algorithm)]  # type: ignore[misc]
+        self._kind: Any = Checkpoint[state_type(algorithm)]  # type: ignore[misc]
 
     def restore(self, roster: Roster) -> tuple[int, Any] | None:
         """(rounds done, checkpoint), or None if the run was killed before its first one."""
@@ -49,11 +48,12 @@ class Journal:
     def record(self, number: int, names: Ids | None, state: Any, rounds: Rounds[Any], seconds: float) -> dict[str, Any]:
         """names [M]: of the clusters that trained in this round."""
         algorithm, folder, engine = self.algorithm, self.folder, rounds.engine
-        for verdict in save_round(folder, algorithm, number, state, engine.reported, names):
+        seen = save_round(folder, algorithm, number, state, engine.reported, names)
+        for verdict in seen.decisions:
             fate = "is divided" if verdict["divides"] else FATES.get(verdict["reason"], "stays whole")
             log.info("cluster %d of %d clients %s: %s", verdict["cluster"], verdict["clients"], fate, verdict["why"])
         row = {"round": number, **rounds.summary(), "clusters": len(algorithm.clustering(state).models)}
-        row |= numbers(algorithm, state) | vars(engine.costs) | {"seconds": round(seconds, 3)}
+        row |= {**seen.numbers} | vars(engine.costs) | {"seconds": round(seconds, 3)}
         folder.log(row)
         members = engine.roster.save()
         folder.save_clients(engine.roster.class_counts(), members.sizes, None, readable(members.names))
@@ -64,18 +64,6 @@ class Journal:
         """The tree, the matrices, and who belongs where."""
         save_end(self.folder, self.algorithm, state)
         self.folder.save_clusters(clustering.numbers[clustering.labels], None, roster.class_counts(), readable(roster.names))
-
-
-def state_of(algorithm: Algorithm[Any]) -> Any:
-    """The type of its states. None is made to see: settings may not suit as many clients as one would make up."""
-    try:
-        return get_type_hints(type(algorithm).init)["return"]
-    except (KeyError, NameError) as error:
-        name = type(algorithm).__name__
-        raise InputError(
-            f"checkpoints are read back by the type of an algorithm's state, which {name}.init does not tell ({error!r}); "
-            f"write `def init(self, model: Tensor, n_clients: int) -> {name}State`, with names that its module knows"
-        ) from None
 
 
 def told(number: int, n_rounds: int, row: dict[str, Any]) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 import torch
 
 from fedgwc.algorithms.alone import Alone
+from fedgwc.algorithms.method import Method
 from fedgwc.core.errors import InputError, NotHere
-from fedgwc.core.protocols import Algorithm
+from fedgwc.core.layout import Layout
+from fedgwc.core.protocols import Algorithm, StartsFromSeveral
 from fedgwc.core.sampling import cohort_size
 from fedgwc.core.settings import arguments, call, convert, lookup
 from fedgwc.data.build import Group
@@ -69,7 +71,7 @@ def suits_nodes(algorithm: Algorithm[Any], options: Options) -> None:
     """Whether an algorithm would learn anything from real nodes."""
     if options.private_losses:
         privacy_of(algorithm)
-    if isinstance(algorithm, Alone) and options.min_replies > 1:
+    if trains_alone(algorithm) and options.min_replies > 1:
         raise InputError(
             f"alone trains a model per client, and a model with fewer than min-replies = {options.min_replies} answers stays as "
             "it is, so nothing would be trained; choose another algorithm, or try alone in a simulation: fedgwc run. "
@@ -85,13 +87,19 @@ def suits_number(algorithm: Algorithm[Any], options: Options, n_clients: int) ->
             "give more clients, or lower min-clients"
         )
     size = cohort_size(n_clients, getattr(algorithm, "rate", 1.0))
-    if not isinstance(algorithm, Alone) and size < options.min_replies:
+    if not trains_alone(algorithm) and size < options.min_replies:
         raise InputError(
             f"a round asks {size} of {n_clients} clients, and a model with fewer than min-replies = {options.min_replies} "
             "answers stays as it is, so nothing would be trained; raise algorithm.rate or lower min-replies"
         )
-    n_models = getattr(algorithm, "n_models", None)
-    algorithm.init(torch.zeros(1) if n_models is None else torch.zeros(n_models, 1), n_clients)
+    n_models = algorithm.n_models if isinstance(algorithm, StartsFromSeveral) else None
+    model = torch.zeros(1) if n_models is None else torch.zeros(n_models, 1)
+    algorithm.init(model, n_clients, Layout.unnamed(1))
+
+
+def trains_alone(algorithm: Algorithm[Any]) -> bool:
+    """Tell whether each client trains a model of its own."""
+    return isinstance(algorithm, Method) and isinstance(algorithm.who, Alone)
 
 
 def suits_data(job: Experiment, look: Look | None) -> None:

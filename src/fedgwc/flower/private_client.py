@@ -23,7 +23,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedgwc.algorithms.auto.readings import rewards_around
+from fedgwc.algorithms.fedgwc.rewards import rewards_around
 from fedgwc.core.errors import InputError
 from fedgwc.core.sampling import SMALLEST_COHORT
 from fedgwc.flower import masking

@@ -22,13 +22,10 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fedgwc.algorithms.alone import Alone
-from fedgwc.algorithms.auto.algorithm import FedGWC
-from fedgwc.algorithms.cfl import CFL
-from fedgwc.algorithms.fedavg import FedAvg
-from fedgwc.algorithms.fesem import FeSEM
-from fedgwc.algorithms.ifca import IFCA
+from fedgwc.algorithms.fedgwc.algorithm import FedGWC
+from fedgwc.algorithms.method import Method
 from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import SaysWhatItNeeds
 from fedgwc.core.sampling import SMALLEST_COHORT
 from fedgwc.core.types import Floats, Ids
 from fedgwc.flower import checks, masking
@@ -74,19 +71,19 @@ class Told:
 
 
 def privacy_of(algorithm: Any, note: Path | None = None) -> PrivateLosses | None:
-    """How this algorithm's losses can stay private; None: it needs none. Others are refused."""
-    if isinstance(algorithm, Alone | FedAvg | IFCA):  # IFCA's clients say which model fits best, not how well
+    """Return how this algorithm's losses can stay private, None if it needs none; InputError if they cannot."""
+    learns_from = algorithm.learns_from if isinstance(algorithm, SaysWhatItNeeds) else None
+    if learns_from == "sums":  # IFCA's clients say which model fits best, not how well
         return None
-    name = type(algorithm).__name__
-    if not isinstance(algorithm, FedGWC):
-        why = "compares the clients' own updates one by one" if isinstance(algorithm, CFL | FeSEM) else "may learn from anything"
+    if learns_from != "rewards":
+        name = type(algorithm.who if isinstance(algorithm, Method) else algorithm).__name__
+        why = "compares the clients' own updates one by one" if learns_from == "updates" else "may learn from anything"
         raise InputError(
             f"private-losses does not go with {name}, which {why}; "
-            "use fedgwc, fedavg, fedavgm, fairavg, fedprox or ifca, or leave private-losses out"
+            "use auto, fedgwc, fedavg, fedavgm, fairavg, fedprox or ifca, or leave private-losses out"
         )
-    if algorithm.loss_samples:
-        raise InputError("private-losses does not go with loss_samples, statistics of random draws; set loss_samples to 0")
-    return PrivateLosses(algorithm.statistics == "weighted", note)
+    weighted = isinstance(algorithm, Method) and isinstance(algorithm.who, FedGWC) and algorithm.who.statistics == "weighted"
+    return PrivateLosses(weighted, note)
 
 
 class PrivateLosses:

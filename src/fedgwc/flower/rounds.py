@@ -10,15 +10,13 @@ import numpy as np
 from torch import Tensor
 
 from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import Algorithm, State
+from fedgwc.core.protocols import Algorithm, Grows, HoldsBack, State, Warns
 from fedgwc.core.types import Rng, TooFewReplies
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.engine import FlowerEngine
-from fedgwc.flower.joining import grow, room
+from fedgwc.runs.loop import layout_of
 
 log = logging.getLogger("fedgwc")
-
-GROW = "fedgwc.flower.joining.grow.register"
 
 
 class Rounds(Generic[State]):
@@ -32,9 +30,9 @@ class Rounds(Generic[State]):
         """The first state, for all clients that are there."""
         self._number(self.attendance.admit())
         n_clients = len(self.engine.roster)
-        for note in getattr(self.algorithm, "notes", lambda _: ())(n_clients):
+        for note in self.algorithm.warnings(n_clients) if isinstance(self.algorithm, Warns) else ():
             log.info(note)
-        return self.algorithm.init(model, n_clients)
+        return self.algorithm.init(model, n_clients, layout_of(self.engine, model))
 
     def step(self, state: State, number: int) -> State:
         """The state after round `number`. A round that gets too few replies changes nothing and is tried again."""
@@ -44,7 +42,8 @@ class Rounds(Generic[State]):
             self._gather(number)
             state = self.welcome(state, number)
             labels = self.algorithm.clustering(state).labels.copy()
-            labels[getattr(self.algorithm, "sitting_out", lambda _: [])(state)] = -1  # these stand in for nobody
+            if isinstance(self.algorithm, HoldsBack):
+                labels[self.algorithm.held_back(state)] = -1  # these stand in for nobody
             self.engine.begin(number, labels)
             try:
                 return self.algorithm.round(state, self.engine, Rng(self.seed, number))
@@ -80,8 +79,9 @@ class Rounds(Generic[State]):
         Where nobody may know these losses they join the largest. Those for whom the algorithm has no room wait too.
         """
         names = [n for n in self.attendance.admit() if self.engine.roster.is_up(self.attendance.newcomers[n])]
-        if (most := room(self.algorithm, state)) is not None and len(names) > most:
-            self._wait(names[most:], type(state).__name__)
+        most = self.algorithm.room(state) if isinstance(self.algorithm, Grows) else 0
+        if most is not None and len(names) > most:
+            self._wait(names[most:], most)
             names = names[:most]
         if not names:
             return state
@@ -94,14 +94,15 @@ class Rounds(Generic[State]):
         for name in joined:
             log.info("round %d: client %s joins cluster %d as number %d", number, name, rows[name], len(self.engine.roster))
             self._number([name])
-        grown: State = grow(state, np.array([rows[name] for name in joined], np.int64)) if joined else state
-        return grown
+        if joined and isinstance(self.algorithm, Grows):
+            state = self.algorithm.grow(state, np.array([rows[name] for name in joined], np.int64))
+        return state
 
-    def _wait(self, names: list[str], kind: str) -> None:
+    def _wait(self, names: list[str], room: int) -> None:
         if not self._told:
-            up_to = getattr(self.algorithm, "pairs_up_to", None)
-            why = f"unless a function is registered for it with {GROW}" if up_to is None else f"beyond pairs_up_to = {up_to}"
-            log.warning("clients cannot join a %s, %s; they wait and do not train: %s", kind, why, ", ".join(names)[:300])
+            grows = isinstance(self.algorithm, Grows)
+            why = f"there is room for {room} more" if grows else "it has no method `grow` (fedgwc.core.protocols.Grows)"
+            log.warning("clients cannot join: %s; they wait and do not train: %s", why, ", ".join(names)[:300])
         self._told = True
 
     def _number(self, names: list[str]) -> None:

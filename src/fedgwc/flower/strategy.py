@@ -15,9 +15,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedgwc.algorithms import ALGORITHMS, check_used
+from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import Algorithm
+from fedgwc.core.protocols import Algorithm, StartsFromSeveral
 from fedgwc.core.settings import override, plain
 from fedgwc.core.types import Clustering
 from fedgwc.flower.attendance import Attendance
@@ -45,7 +45,7 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 class FedGWCStrategy(Strategy):
     """FedGWC over the client apps that one has. `start` does it all; see `fedgwc.flower.state_dicts` for what they must reply.
 
-    Settings are those of `fedgwc.ALGORITHMS["fedgwc"]` (rate=0.5, visits=5, ...); another algorithm that trains and never
+    Settings are those of `fedgwc.ALGORITHMS["auto"]` (rate=0.5, visits=5, ...); another algorithm that trains and never
     evaluates (fedavg, fesem, cfl) may be given whole. With `out` every round is checkpointed there, and a server that was
     killed goes on from it. Afterwards `models` and `labels` tell each cluster's model and each client's cluster.
     """
@@ -59,9 +59,8 @@ class FedGWCStrategy(Strategy):
         seed: int = 0,
         **settings: Any,
     ) -> None:
-        self.algorithm = override(algorithm or ALGORITHMS["fedgwc"], settings, type(self).__name__)
-        check_used(self.algorithm, settings, type(self).__name__)
-        if getattr(self.algorithm, "n_models", None) is not None:
+        self.algorithm = override(algorithm or ALGORITHMS["auto"], settings, type(self).__name__)
+        if isinstance(self.algorithm, StartsFromSeveral) and self.algorithm.n_models is not None:
             raise InputError("this algorithm starts from several initial models, but start() is given one; use server_app")
         self.options, self.out, self.seed = options or Options(deadline=PATIENCE), out, seed
         self._private()  # refuses what does not go together

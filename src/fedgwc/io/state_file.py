@@ -22,7 +22,8 @@ from torch import Tensor
 
 from fedgwc.core.errors import InputError
 
-MAGIC = b"fedgwc-state-7\n"  # another number whenever what is written changes
+MAGIC = b"fedgwc-state-8\n"  # another number whenever what is written changes
+OF_ANOTHER_VERSION = b"fedgwc-state-"
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -49,7 +50,9 @@ def checked(data: bytes) -> bytes:
     """What is below the header of a whole checkpoint."""
     body = data[len(MAGIC) + _DIGEST :]
     if not data.startswith(MAGIC):
-        raise InputError("not a checkpoint of this version of fedgwc")
+        if data.startswith(OF_ANOTHER_VERSION):
+            raise InputError("another version of fedgwc wrote it, which config.json names; finish the run with that one")
+        raise InputError("not a checkpoint of fedgwc")
     if hashlib.sha256(body).digest() != data[len(MAGIC) : len(MAGIC) + _DIGEST]:
         raise InputError("the checkpoint is damaged: its checksum does not match")
     return body

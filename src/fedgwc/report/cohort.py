@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedgwc.algorithms.auto.readings import gaussian_rewards
+from fedgwc.algorithms.fedgwc.rewards import gaussian_rewards
 from fedgwc.core.types import Floats, Ids
 from fedgwc.report.data import Run
 from fedgwc.runs.replay import Trace

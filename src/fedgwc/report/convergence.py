@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import zipfile
+from typing import Any
 
 import numpy as np
 
-from fedgwc.algorithms.auto.algorithm import FedGWC
-from fedgwc.algorithms.auto.state import FedGWCState
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Algorithm
 from fedgwc.core.types import Floats
 from fedgwc.report.data import Run
 from fedgwc.runs.progress import SILENT, Watcher
-from fedgwc.runs.replay import Trace, read_trace, replay
+from fedgwc.runs.replay import Trace, clusters_of, read_trace, replay
 
 BINS = 350  # over the whole run: about as many as a screen can show apart
 
@@ -27,7 +28,9 @@ def trace_of(run: Run) -> Trace | None:
         raise InputError(f"{run.path / 'trace'} cannot be read: {error}") from None
 
 
-def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int, progress: Watcher = SILENT) -> dict[int, tuple[Floats, Floats]]:
+def mse_by_cluster(
+    trace: Trace, algorithm: Algorithm[Any], seed: int, progress: Watcher = SILENT
+) -> dict[int, tuple[Floats, Floats]]:
     """Per cluster (rounds, MSE of consecutive P). The run's own settings and seed give the run's own clusters again.
 
     That holds until clients wait for a second look, which no recording can repeat; there it ends.
@@ -35,13 +38,13 @@ def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int, progress: Watcher
     seen: dict[int, list[tuple[int, float]]] = {}
     waited = False
 
-    def watch(number: int, state: FedGWCState) -> None:
+    def watch(number: int, state: Any) -> None:
         nonlocal waited
         progress.step(number)
-        waited = waited or (algorithm.second_look and any(v.reason == "groups" for v in state.verdicts))
+        waited = waited or (isinstance(algorithm, Auto) and algorithm.second_look and _groups_found(state))
         if waited:
             return
-        for cluster in state.clusters:
+        for cluster in clusters_of(state):
             if cluster.gamma.any() and cluster.mse > 0:  # somebody has been seen in this window
                 seen.setdefault(cluster.id, []).append((number, cluster.mse))
 
@@ -52,6 +55,11 @@ def mse_by_cluster(trace: Trace, algorithm: FedGWC, seed: int, progress: Watcher
         progress.stop()
     width = max(1, len(trace.ids) // BINS)
     return {c: _binned(np.array(rows, np.float64), width) for c, rows in seen.items() if len(rows) > 1}
+
+
+def _groups_found(state: Any) -> bool:
+    """Tell whether the last round divided clients into groups, on trial."""
+    return any(v.reason == "groups" for v in state.verdicts)
 
 
 def _binned(points: Floats, width: int) -> tuple[Floats, Floats]:

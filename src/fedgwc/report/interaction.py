@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
+from fedgwc.algorithms.fedgwc.algorithm import FedGWC
+from fedgwc.algorithms.fedgwc.splits import PaperSplit
+from fedgwc.core.protocols import Algorithm
 from fedgwc.core.text import plural
 from fedgwc.core.types import Floats, Ids
 from fedgwc.report.cohort import LOOK_BACK, clearest
@@ -12,7 +17,18 @@ from fedgwc.report.content import Section
 from fedgwc.report.convergence import mse_by_cluster, trace_of
 from fedgwc.report.data import Matrix, Run
 from fedgwc.report.figures import embedding, heatmap, mse, reward, tree, weights
-from fedgwc.report.matrices import at_end, at_splits, children_of, fedgwc_of, has_plane, plane, whole
+from fedgwc.report.matrices import (
+    ByLosses,
+    affinity_of,
+    algorithm_of,
+    at_end,
+    at_splits,
+    by_losses,
+    children_of,
+    has_plane,
+    plane,
+    whole,
+)
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
 from fedgwc.report.weights import Weights, weights_of
@@ -26,20 +42,21 @@ MOST_POINTS = 2000  # clients in one of them
 
 
 def interaction_sections(run: Run, progress: Watcher) -> list[Section | None]:
-    algorithm = fedgwc_of(run)
-    if algorithm is None or not run.matrices:
+    algorithm = algorithm_of(run)
+    rule = by_losses(algorithm)
+    if algorithm is None or rule is None or not run.matrices:
         return []
     trace = trace_of(run)
     return [
-        _matrices(run, algorithm) if all(m.P is not None for m in run.matrices) else None,
-        _embeddings(run, algorithm),
+        _matrices(run, rule) if all(m.P is not None for m in run.matrices) else None,
+        _embeddings(run, rule),
         _reward(run, trace) if trace is not None else None,
         _weights(run, algorithm),
         _mse(run, algorithm, trace, progress) if trace is not None else None,
     ]
 
 
-def _matrices(run: Run, algorithm: FedGWC) -> Section:
+def _matrices(run: Run, rule: ByLosses) -> Section:
     shown = at_splits(run)[:MOST_SPLITS]
     pictures: list[Picture] = []
     for m in shown:
@@ -47,21 +64,21 @@ def _matrices(run: Run, algorithm: FedGWC) -> Section:
         order = [c.id for c in run.children(m.cluster)]
         when = f"cluster {m.cluster} at its split, round {m.round}"
         if m.P is not None:
-            pictures += _pair(f"{m.cluster}", when, m.P, algorithm.affinity(m.P, m.distances), into, order)
-    P, W = whole(run, algorithm)
+            pictures += _pair(f"{m.cluster}", when, m.P, affinity_of(rule, m.P, m.distances), into, order)
+    P, W = whole(run, rule)
     pictures += _pair("end", "all clients at the end", P, W, run.clusters, tree.order(run))
     hidden = len(at_splits(run)) - len(shown)
     lead = "Rows and columns are clients, ordered by cluster: clients that get along form bright blocks in W. "
     lead += "Each matrix has its own scale of colours. "
     lead += "At the end, pairs in different clusters keep the values they had when they were parted. " if run.splits else ""
-    if algorithm.when == "windows":
+    if isinstance(rule, Auto):
         lead += "P is the mean over a window of rounds; W comes from all windows so far."
     note = f"The first {len(shown)} of {len(shown) + hidden} splits are shown. " if hidden else ""
     big = len(run.clusters) > heatmap.PIXELS
     note += f"Sides of more than {heatmap.PIXELS} clients are averaged in blocks. " if big else ""
     if (P == 0).any():
         note += "Grey entries of P are pairs that were not sampled together"
-        note += ", in matrices at the end since the last window began. " if algorithm.when == "windows" else ". "
+        note += ", in matrices at the end since the last window began. " if isinstance(rule, Auto) else ". "
     return Section("matrices", "Interaction and affinity", lead, tuple(pictures), note=note.strip(), layout="pairs")
 
 
@@ -75,11 +92,11 @@ def _pair(name: str, when: str, P: Floats, W: Floats, groups: Ids, order: list[i
     return made
 
 
-def _embeddings(run: Run, algorithm: FedGWC) -> Section | None:
+def _embeddings(run: Run, rule: ByLosses) -> Section | None:
     depth = levels(run)
     planes = [m for m in [*at_splits(run), *at_end(run)] if has_plane(m)]
     planes.sort(key=lambda m: (depth.get(m.cluster, 0), m.round is None, m.cluster))
-    shown = [_plane(run, m, algorithm, depth.get(m.cluster, 0)) for m in planes[:MOST_PLANES]]
+    shown = [_plane(run, m, rule, depth.get(m.cluster, 0)) for m in planes[:MOST_PLANES]]
     if not shown:
         return None
     marks = "; the shape of a marker is the client's true group" if run.truth is not None else ""
@@ -91,11 +108,11 @@ def _embeddings(run: Run, algorithm: FedGWC) -> Section | None:
     return Section("embedding", "Spectral embedding", lead, tuple(shown), note=note.strip())
 
 
-def _plane(run: Run, m: Matrix, algorithm: FedGWC, level: int) -> Picture:
+def _plane(run: Run, m: Matrix, rule: ByLosses, level: int) -> Picture:
     groups = children_of(run, m)
     truth = None if run.truth is None else run.truth[m.members]
     fate = "at the end" if m.round is None else f"splits at round {m.round}"
-    points, axes = plane(m, algorithm)
+    points, axes = plane(m, rule)
     some = np.linspace(0, len(points) - 1, min(len(points), MOST_POINTS)).astype(np.int64)
     figure = embedding.draw(points[some], groups[some], colours(run), None if truth is None else truth[some], axes)
     title = f"Level {level}: cluster {m.cluster} {fate}"
@@ -124,13 +141,11 @@ def _reward(run: Run, trace: Trace) -> Section | None:
     return Section("reward", "Gaussian rewards", lead, (picture,), layout="wide")
 
 
-def _weights(run: Run, algorithm: FedGWC) -> Section | None:
+def _weights(run: Run, algorithm: Algorithm[Any]) -> Section | None:
     found = [w for w in weights_of(run, algorithm) if len(w.clients)]
     if not found:
         return None
-    since = "since the last window of rounds began" if algorithm.when == "windows" else "since the cluster was born"
-    if algorithm.after_split == "keep":
-        since = "since the run began"
+    since = "since the last window of rounds began" if isinstance(algorithm, Auto) else "since the run began"
     picture = Picture(
         "weights",
         "Gaussian weights and their 95 % intervals",
@@ -151,20 +166,21 @@ def _seen(run: Run, found: list[Weights]) -> str:
     return few + (f" Not shown: {plural(rest, 'client')} not seen since then." if rest else "")
 
 
-def _mse(run: Run, algorithm: FedGWC, trace: Trace, progress: Watcher) -> Section | None:
+def _mse(run: Run, algorithm: Algorithm[Any], trace: Trace, progress: Watcher) -> Section | None:
     lines = mse_by_cluster(trace, algorithm, int(run.experiment.get("seed", 0)), progress)
     if not lines:
         return None
-    eps = algorithm.eps if algorithm.when == "mse" else None
+    rule = by_losses(algorithm)
+    eps = rule.split.eps if isinstance(rule, FedGWC) and isinstance(rule.split, PaperSplit) else None
     sizes = {n.id: len(n.members) for n in run.nodes}
     shown = sorted(sorted(lines, key=lambda c: (-sizes.get(c, 0), c))[:MOST_LINES])
     note = f"The {len(shown)} largest of {len(lines)} clusters are shown." if len(lines) > len(shown) else ""
     lines = {c: lines[c] for c in shown}
     figure = mse.draw(lines, colours(run), eps)
     caption = "Recomputed from the recorded losses; geometric means over neighbouring rounds."
-    if algorithm.second_look and any(j.verdict.reason == "groups" for j in run.verdicts):
+    if isinstance(rule, Auto) and rule.second_look and any(j.verdict.reason == "groups" for j in run.verdicts):
         caption += " It ends with the first division into groups: what clients said after it is not recorded."
     picture = Picture("mse", "MSE of consecutive interaction matrices", mse.describe(lines), caption, figure)
     anew = "The matrix is the mean over a window of rounds and starts anew with each."
-    lead = anew if algorithm.when == "windows" else "A cluster may split once its interaction matrix has settled."
+    lead = anew if isinstance(rule, Auto) else "A cluster may split once its interaction matrix has settled."
     return Section("mse", "Convergence of P", lead, (picture,), note=note, layout="wide")

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.auto.cuts import best_cut, seen_across, standing_cuts
 from fedgwc.algorithms.auto.windows import places
+from fedgwc.algorithms.fedgwc.algorithm import FedGWC
+from fedgwc.algorithms.method import Method
 from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import Algorithm
 from fedgwc.core.types import Floats, Ids
 from fedgwc.report.data import Matrix, Run
 from fedgwc.report.figures import embedding
 from fedgwc.runs.experiment import experiment
 
+ByLosses = Auto | FedGWC  # what divides clusters by how their clients' losses behave
 
-def fedgwc_of(run: Run) -> FedGWC | None:
-    """The run's algorithm with its settings, if it is FedGWC or a preset of it."""
+
+def algorithm_of(run: Run) -> Algorithm[Any] | None:
+    """Rebuild the run's algorithm with its settings; None if another version had other ones."""
     try:
-        algorithm = experiment(run.experiment).algorithm
+        return experiment(run.experiment).algorithm
     except (InputError, TypeError):
-        return None  # written by a version with other settings: the parts that need them are left out
-    return algorithm if isinstance(algorithm, FedGWC) else None
+        return None
+
+
+def by_losses(algorithm: Any) -> ByLosses | None:
+    """Return what divides clusters by their clients' losses, if the algorithm does."""
+    who = algorithm.who if isinstance(algorithm, Method) else algorithm
+    return who if isinstance(who, Auto | FedGWC) else None
+
+
+def affinity_of(rule: ByLosses, P: Floats, distances: Floats | None = None) -> Floats:
+    """Compute the affinities W [K, K] as the rule sees them."""
+    return rule.affinity(P, distances) if isinstance(rule, Auto) else rule.split.affinity(P)
 
 
 def at_splits(run: Run) -> list[Matrix]:
@@ -43,13 +60,13 @@ def children_of(run: Run, matrix: Matrix) -> Ids:
     return into
 
 
-def whole(run: Run, algorithm: FedGWC) -> tuple[Floats, Floats]:
+def whole(run: Run, rule: ByLosses) -> tuple[Floats, Floats]:
     """P and W [N, N] of all clients; pairs that were parted keep what they had when they were parted, 0: never met."""
     P, W = np.zeros((2, len(run.clusters), len(run.clusters)))
     for matrix in [*at_splits(run), *at_end(run)]:  # later ones overwrite earlier ones
         if matrix.P is not None:
             pairs = np.ix_(matrix.members, matrix.members)
-            P[pairs], W[pairs] = matrix.P, algorithm.affinity(matrix.P, matrix.distances)
+            P[pairs], W[pairs] = matrix.P, affinity_of(rule, matrix.P, matrix.distances)
     return P, W
 
 
@@ -59,13 +76,13 @@ def has_plane(matrix: Matrix) -> bool:
     return known and len(matrix.members) >= 4
 
 
-def plane(matrix: Matrix, algorithm: FedGWC) -> tuple[Floats, tuple[str, str]]:
+def plane(matrix: Matrix, rule: ByLosses) -> tuple[Floats, tuple[str, str]]:
     """Points [K, 2] that show what a split is decided by, and what the two axes are."""
-    if algorithm.when == "windows" and not (matrix.distances is None and matrix.paths is None):
-        helping, points = places(matrix, algorithm.directions)
-        cut = best_cut(points, algorithm.min_size, algorithm.n_max)
+    if isinstance(rule, Auto) and not (matrix.distances is None and matrix.paths is None):
+        helping, points = places(matrix, rule.directions)
+        cut = best_cut(points, rule.min_size, rule.n_max)
         if matrix.labels is not None:  # the cut that was made may be another one, which stood from windows before
-            cuts = [*([] if cut is None else [cut]), *standing_cuts(points, matrix.labels, algorithm.min_size)]
+            cuts = [*([] if cut is None else [cut]), *standing_cuts(points, matrix.labels, rule.min_size)]
             cut = next((c for c in cuts if (c.labels == matrix.labels).all()), None)
         if cut is not None:
             line = "along the line that is cut" if matrix.labels is not None else "along the line of the best cut"
@@ -74,4 +91,4 @@ def plane(matrix: Matrix, algorithm: FedGWC) -> tuple[Floats, tuple[str, str]]:
             return np.pad(points, ((0, 0), (0, 2)))[:, :2], ("axis of who helps whom" if helping else "first axis", "second axis")
     if matrix.P is None:
         return np.pad(points, ((0, 0), (0, 2)))[:, :2], ("first axis", "second axis")
-    return embedding.plane(algorithm.affinity(matrix.P)), ("second eigenvector", "third eigenvector")
+    return embedding.plane(affinity_of(rule, matrix.P)), ("second eigenvector", "third eigenvector")

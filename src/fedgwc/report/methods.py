@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.auto.settings import used
 from fedgwc.core.settings import flatten, plain
 from fedgwc.core.types import Floats
 from fedgwc.report.data import Run
@@ -54,7 +53,7 @@ def methods_of(runs: list[Run]) -> list[Method]:
 
 def settings(run: Run) -> dict[str, Any]:
     """By their full names; where files lie is no method."""
-    flat = used(flatten({k: v for k, v in run.experiment.items() if k not in IGNORED}))
+    flat = flatten({k: v for k, v in run.experiment.items() if k not in IGNORED})
     return {k: v for k, v in flat.items() if k != "data.root"}
 
 

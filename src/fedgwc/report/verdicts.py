@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from fedgwc.algorithms.auto.algorithm import SETTLED, FedGWC
+from fedgwc.algorithms.auto.algorithm import SETTLED, Auto
 from fedgwc.algorithms.auto.cuts import TOO_FEW
 from fedgwc.algorithms.auto.second_look import FAINT
 from fedgwc.algorithms.auto.verdicts import FORETOLD
@@ -14,7 +14,7 @@ from fedgwc.core.text import plural
 from fedgwc.report.content import Cell, Section, Table, number
 from fedgwc.report.data import Judged, Run
 from fedgwc.report.figures import verdicts
-from fedgwc.report.matrices import at_end, fedgwc_of
+from fedgwc.report.matrices import algorithm_of, at_end
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
 
@@ -42,8 +42,8 @@ FATES = {"drift": "divided", "groups": "divided", **TRIALS}
 
 def why_section(run: Run) -> Section | None:
     """None: another rule than windows decides, or an older version did not write down why."""
-    algorithm = fedgwc_of(run)
-    if algorithm is None or algorithm.when != "windows":
+    algorithm = algorithm_of(run)
+    if not isinstance(algorithm, Auto):
         return None
     lead = _lead(run) if run.verdicts else _waiting(run, algorithm)
     if not lead:
@@ -73,7 +73,7 @@ def _lead(run: Run) -> str:
     return said if run.splits else f"{said} At the last, in round {last.round:,}, {last.why}."
 
 
-def _rule(a: FedGWC) -> str:
+def _rule(a: Auto) -> str:
     untried = f", and {a.doubt:g} more where few or nobody could try the division and for each that was undone" if a.doubt else ""
     trial = (
         f"A division into groups that clients could try is undone if the models of its sides serve them differently by fewer "
@@ -93,7 +93,7 @@ def _rule(a: FedGWC) -> str:
     return f"{drifts}{groups}{trial if a.second_look else ''}Clusters of fewer than {a.fewest} clients are not tried."
 
 
-def _waiting(run: Run, algorithm: FedGWC) -> str:
+def _waiting(run: Run, algorithm: Auto) -> str:
     """That clients are too few, or that the first window is not over yet, if so."""
     if few := algorithm.too_few(len(run.clusters)):
         return f"No attempt: {few}."
@@ -105,7 +105,7 @@ def _waiting(run: Run, algorithm: FedGWC) -> str:
         what, seen, known = "pair", "met", visits[~np.eye(len(visits), dtype=bool)]
     else:
         what, seen, known = "client", "been seen", visits
-    wanted = algorithm.visits_wanted(0, visits.ndim == 2)
+    wanted = algorithm.visits_wanted(visits.ndim == 2)
     often = int(np.median(known))
     fewer = ", or fewer visits" if algorithm.visits > 1 else ""
     so_far = f"the median {what} has {seen} {plural(often, 'time')}. It takes more rounds{fewer}."
@@ -142,7 +142,7 @@ def _row(j: Judged) -> list[Cell]:
     ]
 
 
-def _pictures(run: Run, algorithm: FedGWC) -> tuple[Picture, ...]:
+def _pictures(run: Run, algorithm: Auto) -> tuple[Picture, ...]:
     """The course of the largest clusters, if there is one to speak of."""
     by_cluster: dict[int, list[Judged]] = {}
     for j in (j for j in run.verdicts if j.verdict.reason not in TRIALS):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedgwc.algorithms.auto.settings import used
 from fedgwc.core.settings import flatten, parse_assignment
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, OURS, POINTS, Entry, Row, varied
@@ -106,7 +105,7 @@ def _identity(outcome: Outcome) -> str:
 
 def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
     """Settings by their full names; where the data lie is of no account."""
-    flat = used(flatten({name: tables[name] for name in SETTINGS}))
+    flat = flatten({name: tables[name] for name in SETTINGS})
     return {key: value for key, value in flat.items() if key != "data.root"}
 
 

@@ -31,8 +31,8 @@ verdict is:
 - **not reproduced**: the same effort, and a larger difference, or a score that is not defined;
 - **partial**: fewer (or more) rounds, fewer seeds, other settings, or seeds that differ too much to tell; whatever the
   difference, it is no verdict yet;
-- **our own rule**: `fedgwc`, this project's default, divides by another rule than the paper's FedGWC (beta, for one, has no
-  effect on it). Its values stand beside the paper's for comparison. `fedgwc-paper` is the text, `fedgwc-release` the authors'
+- **our own rule**: `auto`, this project's default, divides by another rule than the paper's FedGWC (beta, for one, has no
+  effect on it). Its values stand beside the paper's for comparison. `fedgwc` is the text, `fedgwc-release` the authors'
   code;
 - **no number**: a full run for a figure of which the paper prints no number;
 - **not run**: and what it would take.

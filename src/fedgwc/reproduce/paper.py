@@ -13,8 +13,8 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.settings import call
 from fedgwc.runs.tables import COLUMNS, Column
 
-OURS = "fedgwc"  # this project's default decides by a rule of its own
-FEDGWC = ("fedgwc-paper", "fedgwc-release", OURS)  # the presets that a row of FedGWC may be run with
+OURS = "auto"  # this project's default decides by a rule of its own
+FEDGWC = ("fedgwc", "fedgwc-release", OURS)  # the presets that a row of FedGWC may be run with
 ACCURACIES = ("balanced_accuracy", "accuracy", "weighted_accuracy")
 SCORES = ("clusters", "splits", "was", "wadb", "rand")
 METRICS = {c.key: c for c in (*COLUMNS, Column("splits", "splits", digits=1)) if c.key in (*ACCURACIES, *SCORES)}

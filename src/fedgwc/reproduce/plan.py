@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fedgwc.algorithms import ALGORITHMS, idle
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core.settings import setting_names
 from fedgwc.reproduce.paper import Row
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.scale import scaled_experiment
@@ -63,7 +64,7 @@ def _chosen(algorithm: str, sets: Iterable[str]) -> list[str]:
 def is_idle(setting: str, algorithm: str) -> bool:
     """Whether the preset would take no notice of it: the default has no beta to vary."""
     table, _, name = setting.partition("=")[0].partition(".")
-    return table == "algorithm" and name in idle(ALGORITHMS[algorithm])
+    return table == "algorithm" and name.split(".")[0] not in setting_names(ALGORITHMS[algorithm])
 
 
 def short(setting: str) -> str:

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fedgwc.algorithms import ALGORITHMS, LOCAL, check_used
+from fedgwc.algorithms import ALGORITHMS, LOCAL
 from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import Algorithm
+from fedgwc.core.protocols import Algorithm, StartsFromSeveral
 from fedgwc.core.settings import (
     Assignment,
     call,
@@ -32,6 +32,7 @@ from fedgwc.core.settings import (
     parse_assignment,
     plain,
     set_path,
+    setting_names,
 )
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import DATASETS, Federation
@@ -39,10 +40,12 @@ from fedgwc.engines.pool import Member
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
+from fedgwc.runs.formats import FORMAT, current
 from fedgwc.runs.plugins import known
 from fedgwc.training.flat_model import FlatModel
 
 DEFAULT_RECIPE = "digits"
+DEFAULT_ALGORITHM = "auto"
 _PYTORCHS_GENERATOR = threading.Lock()  # layers initialise themselves from the process's one generator, and runs may be threads
 BUILT = ("data", "model")  # tables that are arguments of a function
 TABLES = (*BUILT, "local", "algorithm", "engine", "evaluate")
@@ -131,7 +134,7 @@ class Experiment:
 
     def initial(self, federation: Federation, engine: Simulator | Member) -> Tensor:
         """[D], or [M, D] for an algorithm that starts from M different models (its `n_models`)."""
-        n_models = getattr(self.algorithm, "n_models", None)
+        n_models = self.algorithm.n_models if isinstance(self.algorithm, StartsFromSeveral) else None
         modules = [self.module(federation, i) for i in range(n_models or 1)]
         models = torch.stack([FlatModel(m, engine.model.dtype, engine.device).vector() for m in modules])
         return models[0] if n_models is None else models
@@ -151,6 +154,7 @@ class Experiment:
     def to_json(self) -> dict[str, Any]:
         """Everything that decides the result, apart from `defaults`."""
         return {
+            "format": FORMAT,
             "recipe": self.recipe,
             "about": self.about,
             "rounds": self.rounds,
@@ -173,11 +177,13 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
     """A checked experiment from nested tables (a parsed recipe, a dict, a `config.json`).
 
     [algorithm] holds for whichever algorithm is chosen. A table named like an algorithm ([ifca]) holds for that one only and
-    wins over [algorithm]; [fedgwc] is also for fedgwc-paper and fedgwc-release, whose own tables win in turn.
+    wins over [algorithm]; [fedgwc] is also for fedgwc-release, whose own table wins in turn.
     """
-    check_keys(tables, ("rounds", "seed", *TABLES, "recipe", "about", *ALGORITHMS), "the recipe")
+    if tables.get("format", FORMAT) != FORMAT:
+        raise InputError(f"format {tables['format']!r} is of another version of fedgwc; this one makes runs of format {FORMAT}")
+    check_keys(tables, ("format", "rounds", "seed", *TABLES, "recipe", "about", *ALGORITHMS), "the recipe")
     t = {name: dict(_table(tables, name)) for name in TABLES}
-    name = t["algorithm"].setdefault("name", "fedgwc" if "fedgwc" in ALGORITHMS else "fedavg")
+    name = t["algorithm"].setdefault("name", DEFAULT_ALGORITHM)
     rounds = convert(tables.get("rounds", 100), int, "rounds")
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, got {rounds}")
@@ -215,17 +221,13 @@ def _algorithm(name: Any, settings: Mapping[str, Any], tables: Mapping[str, Any]
 def _check_own(name: str, preset: Algorithm[Any], settings: Mapping[str, Any]) -> None:
     """[algorithm] is of one algorithm; what is none of its settings may be another one's."""
     for key in settings:
-        others = [other for other, theirs in ALGORITHMS.items() if key in _own(theirs)]
-        if others and key not in _own(preset):
+        others = [other for other, theirs in ALGORITHMS.items() if key in setting_names(theirs)]
+        if others and key not in setting_names(preset):
             raise InputError(
                 f"{name} has no setting {key!r}, {', '.join(others)} has; choose that by algorithm.name, "
                 f"or say whose it is, {others[0]}.{key}, where several are compared"
             )
-    check_keys(settings, ["name", *_own(preset)], "algorithm")
-
-
-def _own(algorithm: Algorithm[Any]) -> Iterable[str]:
-    return getattr(algorithm, "__dataclass_fields__", {}).keys()
+    check_keys(settings, ["name", *setting_names(preset)], "algorithm")
 
 
 def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -253,10 +255,13 @@ def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[Ass
         hint = did_you_mean(name, known)
         raise InputError(f"no recipe {name!r}{hint}: it is neither a file nor one of {', '.join(sorted(known))}")
     try:
-        tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        written = tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # of its syntax, its text, and numbers with too many digits
         raise InputError(f"{path} is not a TOML recipe: {error}") from None
-    tables.setdefault("recipe", path.stem)
+    try:
+        tables = {"recipe": path.stem, **current(written)}
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     return assigned(tables, sets)
 
 
@@ -290,14 +295,7 @@ def _renamed(tables: dict[str, Any], kind: str, known: Mapping[str, Any], names:
 
 
 def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[Assignment] = ()) -> Experiment:
-    """An experiment from a recipe's name, a TOML file or a dict of tables, with `a.b=c` assignments: several, or one as it is."""
+    """Read an experiment from a recipe's name, a TOML file or a dict of tables, with `a.b=c` assignments: several, or one."""
     sets = [sets] if isinstance(sets, str) else list(sets)
     tables = assigned(dict(recipe), sets) if isinstance(recipe, Mapping) else read_recipe(recipe, sets)
-    return as_asked(experiment(tables), sets)
-
-
-def as_asked(job: Experiment, sets: Iterable[Assignment]) -> Experiment:
-    """`job`, unless one of the assignments that led to it has no effect."""
-    given = [path for path, _ in map(parse_assignment, sets) if path[0] in ("algorithm", job.algorithm_name)]
-    check_used(job.algorithm, [path[1] for path in given if len(path) > 1], job.algorithm_name)
-    return job
+    return experiment(tables)

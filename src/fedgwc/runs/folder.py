@@ -20,6 +20,7 @@ import fcntl
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 import shutil
@@ -44,6 +45,7 @@ from fedgwc.io.atomic import sync, write_atomically
 from fedgwc.io.files import ordinary
 from fedgwc.io.npz import read_npz
 from fedgwc.io.state_file import pack, unpack
+from fedgwc.runs.formats import folder_tables
 from fedgwc.runs.trace import read_pieces, trace_arrays
 
 METRICS, VERDICTS = "metrics.jsonl", "verdicts.jsonl"
@@ -51,6 +53,8 @@ LOCK = "lock"
 KEEP_CHECKPOINTS = 2  # a damaged newest one leaves a good older one
 SUBFOLDERS = ("trace", "splits", "state", "models")
 FOREIGN = "the checkpoint belongs to another run"
+_NOTED: set[Path] = set()  # folders of an earlier version of which that was said
+log = logging.getLogger("fedgwc")
 _NUMBERED = re.compile(r"(\d{8})-(\d+)\.npz")  # trace/FIRST-LAST.npz and splits/ROUND-CLUSTER.npz
 _TEMPORARY = re.compile(r"\..+\.tmp")
 
@@ -125,6 +129,13 @@ class RunFolder:
             raise InputError(f"{self.path / 'config.json'} cannot be read: {error}") from None
         if not isinstance(config, dict) or not isinstance(config.get("experiment"), dict):
             raise InputError(f"{self.path / 'config.json'} is not the configuration of a run")
+        try:
+            config["experiment"], note = folder_tables(config["experiment"])
+        except InputError as error:
+            raise InputError(f"{self.path}: {error}") from None
+        if note and self.path not in _NOTED:
+            _NOTED.add(self.path)
+            log.warning("%s was %s", self.path, note)
         return config
 
     def lock(self) -> None:

@@ -19,8 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import Algorithm, Engine, State
+from fedgwc.core.layout import Layout
+from fedgwc.core.protocols import (
+    Algorithm,
+    DescribesModel,
+    Engine,
+    NumbersClusters,
+    State,
+    UpdatesInPlace,
+    Warns,
+    state_type,
+)
 from fedgwc.core.settings import flatten
+from fedgwc.core.tables import UnknownNameError
 from fedgwc.core.text import readable
 from fedgwc.core.types import Clustering, Ids, Rng
 from fedgwc.core.version import VERSION
@@ -35,9 +46,8 @@ from fedgwc.runs.evaluation import evaluate_clustering
 from fedgwc.runs.experiment import Experiment, differing, experiment, load
 from fedgwc.runs.folder import RunFolder, new_folder
 from fedgwc.runs.interrupt import PoliteInterrupt
-from fedgwc.runs.plugins import UnknownNameError
 from fedgwc.runs.progress import Silent, Watcher
-from fedgwc.runs.recording import numbers, save_end, save_models, save_round
+from fedgwc.runs.recording import observed, save_end, save_models, save_round
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, a file's largest size, a user's share of the disk
 
@@ -64,16 +74,21 @@ def rounds(
     """
     if state is None:
         _check_start(algorithm, engine, model, n_clients)
-        state = algorithm.init(model, n_clients)
-    step = getattr(algorithm, "advance", algorithm.round) if reuse else algorithm.round
+        state = algorithm.init(model, n_clients, layout_of(engine, model))
+    step = algorithm.advance if reuse and isinstance(algorithm, UpdatesInPlace) else algorithm.round
     for number in range(done + 1, n_rounds + 1):
         state = step(state, engine, Rng(seed, number))
         yield number, state
 
 
+def layout_of(engine: Engine, model: Tensor) -> Layout:
+    """Return where the model's tensors lie, as far as the engine knows."""
+    return engine.layout if isinstance(engine, DescribesModel) else Layout.unnamed(model.shape[-1])
+
+
 def _check_start(algorithm: Any, engine: Any, model: Any, n_clients: int) -> None:
     if isinstance(algorithm, type) or not callable(getattr(algorithm, "round", None)):
-        raise InputError(f"the algorithm must be one with its settings, such as FedGWC(rate=0.1), got {algorithm!r}")
+        raise InputError(f"the algorithm must be one with its settings, such as ALGORITHMS['fedavg'], got {algorithm!r}")
     if not isinstance(model, Tensor):
         raise InputError(f"the model must be one vector [D], such as engine.model.vector(), got {type(model).__name__}")
     there = getattr(engine, "federation", None)
@@ -217,7 +232,8 @@ class _Run:
     def go(self, engine: Simulator | Member, progress: Watcher, interrupted: AbstractContextManager[PoliteInterrupt]) -> Result:
         self.engine, self.progress = engine, progress
         self.meter = Meter(engine, self.federation.n_clients)
-        notes = [*self.federation.notes, *getattr(self.job.algorithm, "notes", lambda _: ())(self.federation.n_clients)]
+        algorithm, n_clients = self.job.algorithm, self.federation.n_clients
+        notes = [*self.federation.notes, *(algorithm.warnings(n_clients) if isinstance(algorithm, Warns) else ())]
         with interrupted as interrupt:
             self.folder = self._folder or RunFolder(new_folder(self.job.recipe, self.job.algorithm_name))
             try:
@@ -251,7 +267,8 @@ class _Run:
             self.folder.close()
 
     def _rounds(self, interrupt: PoliteInterrupt) -> Result:
-        state, done = self.job.algorithm.init(self.job.initial(self.federation, self.engine), self.federation.n_clients), 0
+        model = self.job.initial(self.federation, self.engine)
+        state, done = self.job.algorithm.init(model, self.federation.n_clients, layout_of(self.engine, model)), 0
         if self.resume:
             state, done = self._restore(state)
         title = f"{self.job.algorithm_name} on {self.job.recipe}"
@@ -268,7 +285,7 @@ class _Run:
         return Result(self.folder.path, self.folder.metrics(), clustering, finished)
 
     def _restore(self, fresh: Any) -> tuple[Any, int]:
-        kind: Any = Checkpoint[type(fresh)]  # type: ignore[misc]
+        kind: Any = Checkpoint[state_type(self.job.algorithm)]  # type: ignore[misc]
         found = self.folder.restore(kind, self.engine.device, self.progress.message)
         if found is None:
             return fresh, 0
@@ -316,9 +333,8 @@ class _Run:
 
     def _clusters(self, state: Any) -> tuple[Ids | None, int]:
         """Their names and how many there are; where an algorithm tells these alone, many large models need not be gathered."""
-        if hasattr(self.job.algorithm, "names"):
-            names: Ids = self.job.algorithm.names(state)
-            return names, len(names)
+        if isinstance(self.job.algorithm, NumbersClusters):
+            return self.job.algorithm.cluster_numbers(state), self.job.algorithm.n_clusters(state)
         clustering, n_clients = self.job.algorithm.clustering(state), self.federation.n_clients
         if len(clustering.labels) != n_clients:
             name = self.job.algorithm_name
@@ -328,7 +344,7 @@ class _Run:
     def _evaluate(self, number: int, state: Any) -> None:
         clustering = self.job.algorithm.clustering(state)
         row = {"round": number, **evaluate_clustering(clustering, self.engine, self.federation, self.counts)}
-        row |= numbers(self.job.algorithm, state)
+        row |= observed(self.job.algorithm, state).numbers
         row |= vars(self.meter.costs) | {"failures": int(self.meter.failures.sum()), "state_bytes": nbytes(state)}
         row |= {"seconds": round(self.seconds, 3), "server_seconds": round(self.server_seconds, 3)}
         self.folder.log(row)

@@ -6,14 +6,13 @@ folder names is looked up and never loaded: these come from others.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import importlib.util
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -21,21 +20,18 @@ from typing import Any, TypeVar
 
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import check_settable, lookup
+from fedgwc.core.tables import UnknownNameError
 
 VARIABLE = "FEDGWC_USE"  # the files for every command, and how processes that a command starts learn of them
 PREFIX = "fedgwc_own_"  # of modules made of files, so that no file takes the place of a library
 NAME = re.compile(r"[A-Za-z0-9][\w-]*")  # names become parts of folders and of keys as in `--set NAME.key=value`
-TAKEN = ("rounds", "seed", "recipe", "about", "data", "model", "local", "algorithm", "engine", "evaluate", "all")
+TAKEN = ("format", "rounds", "seed", "recipe", "about", "data", "model", "local", "algorithm", "engine", "evaluate", "all")
 GIVEN = {"MODELS": ("shape", "n_classes"), "DATASETS": ("seed",)}  # what a run gives, whatever is set
 T = TypeVar("T")
 
 
-class UnknownNameError(InputError):
-    """A name that is in no table: a slip, or something of the user's own that was not loaded."""
-
-
 def known(table: Mapping[str, T], name: Any, what: str) -> T:
-    """An entry of ALGORITHMS, MODELS or DATASETS."""
+    """Return the entry of ALGORITHMS, MODELS or DATASETS that a user has named."""
     try:
         return lookup(table, name, what)
     except InputError as error:
@@ -124,7 +120,7 @@ def _place(error: BaseException) -> str:
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
-def _tables() -> dict[str, dict[str, Any]]:
+def _tables() -> dict[str, MutableMapping[str, Any]]:
     from fedgwc.algorithms import ALGORITHMS
     from fedgwc.data import DATASETS
     from fedgwc.models import MODELS
@@ -132,8 +128,10 @@ def _tables() -> dict[str, dict[str, Any]]:
     return {"ALGORITHMS": ALGORITHMS, "MODELS": MODELS, "DATASETS": DATASETS}
 
 
-def _check(name: str, before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> None:
-    """That it entered something, under names of its own: results must not go under the name of something else."""
+def _check(name: str, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a file that enters nothing, or takes a name: results must not go under the name of something else."""
+    from fedgwc.algorithms import check_algorithm
+
     if before == after:
         raise InputError(
             f'--use {name} enters nothing in a table; it should say fedgwc.ALGORITHMS["NAME"] = ..., '
@@ -148,14 +146,5 @@ def _check(name: str, before: dict[str, dict[str, Any]], after: dict[str, dict[s
                 wanted = f"letters, digits, - and _, and none of {', '.join(TAKEN)}"
                 raise InputError(f"--use {name} enters {key!r} in {table}; a name is made of {wanted}")
             if table == "ALGORITHMS":
-                _check_algorithm(what, after[table][key])
+                check_algorithm(key, after[table][key])
             check_settable(after[table][key], what, *GIVEN.get(table, ()))
-
-
-def _check_algorithm(what: str, algorithm: Any) -> None:
-    if isinstance(algorithm, type):
-        raise InputError(f"{what} is a class; enter an instance, {algorithm.__name__}()")
-    lacking = [method for method in ("init", "round", "clustering") if not callable(getattr(algorithm, method, None))]
-    if lacking or not dataclasses.is_dataclass(algorithm):
-        fault = f"has no {', '.join(lacking)}" if lacking else "is no dataclass"
-        raise InputError(f"{what} {fault}; an algorithm is a frozen dataclass with init, round, clustering")

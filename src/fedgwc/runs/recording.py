@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from fedgwc.core.protocols import Algorithm, State
+from fedgwc.core.protocols import Algorithm, Observable, Observation, State
 from fedgwc.core.types import Clustering, Ids
 from fedgwc.engines.meter import Reported
 from fedgwc.runs.folder import VERDICTS, RunFolder
 from fedgwc.training.flat_model import FlatModel
+
+
+def observed(algorithm: Algorithm[State], state: State) -> Observation:
+    """Return what the last round has shown; nothing of an algorithm that does not explain itself."""
+    return algorithm.observe(state) if isinstance(algorithm, Observable) else Observation()
 
 
 def save_round(
@@ -22,28 +26,24 @@ def save_round(
     state: State,
     reports: Sequence[Reported],
     names: Ids | None,
-) -> list[dict[str, Any]]:
-    """The round's trace and events, and its verdicts, which are returned. names [M]: of the clusters that trained in it."""
+) -> Observation:
+    """Save the round's trace, divisions and decisions; names [M]: of the clusters that trained in it."""
     folder.observe(number, [r if names is None else replace(r, which=names[r.which]) for r in reports])
-    for name, arrays in getattr(algorithm, "events", lambda _: {})(state).items():
+    seen = observed(algorithm, state)
+    for name, arrays in seen.splits.items():
         folder.save_split(f"{number:08d}-{name}", arrays)
-    verdicts = list(getattr(algorithm, "verdicts", lambda _: ())(state))
-    for verdict in verdicts:
-        folder.log({"round": number, **verdict}, VERDICTS)
-    return verdicts
-
-
-def numbers(algorithm: Algorithm[State], state: State) -> dict[str, Any]:
-    """For a line of metrics."""
-    found: dict[str, Any] = getattr(algorithm, "numbers", lambda _: {})(state)
-    return found
+    for decision in seen.decisions:
+        folder.log({"round": number, **decision}, VERDICTS)
+    return seen
 
 
 def save_end(folder: RunFolder, algorithm: Algorithm[State], state: State) -> None:
-    """The tree and the matrices."""
-    if hasattr(algorithm, "tree"):
-        folder.save_tree(algorithm.tree(state))
-    for name, arrays in getattr(algorithm, "matrices", lambda _: {})(state).items():
+    """Save the tree and the matrices."""
+    if not isinstance(algorithm, Observable):
+        return
+    if tree := algorithm.tree(state):
+        folder.save_tree(tree)
+    for name, arrays in algorithm.matrices(state).items():
         folder.save_split(name, arrays)
 
 

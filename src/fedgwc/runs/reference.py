@@ -50,7 +50,11 @@ def data_settings(build: Any) -> list[Setting]:
 def _parts(thing: Any) -> Iterator[tuple[str, Any, Any]]:
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         hints = typing.get_type_hints(type(thing), include_extras=True)
-        yield from ((f.name, hints[f.name], getattr(thing, f.name)) for f in dataclasses.fields(thing) if f.init)
+        for f in (f for f in dataclasses.fields(thing) if f.init):
+            if f.metadata.get("flat"):
+                yield from _parts(getattr(thing, f.name))
+            else:
+                yield f.name, hints[f.name], getattr(thing, f.name)
         return
     hints = typing.get_type_hints(thing, include_extras=True)
     yield from ((name, hints.get(name), p.default) for name, p in inspect.signature(thing).parameters.items())

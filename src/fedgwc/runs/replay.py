@@ -1,4 +1,4 @@
-"""Recorded losses again: how would FedGWC have clustered these clients under other settings?
+"""Recorded losses again: how would a rule have clustered these clients under other settings?
 
 A replay is the real algorithm on an engine that answers every cohort with what was reported in that round, so it needs no
 data, no model and no training. Up to the first split of the replay this is exact. After it the trace still holds the losses
@@ -17,10 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgwc.algorithms.auto.algorithm import FedGWC
-from fedgwc.algorithms.auto.state import FedGWCState
+from fedgwc.algorithms.method import MethodState
 from fedgwc.core.errors import InputError
+from fedgwc.core.layout import Layout
+from fedgwc.core.protocols import Algorithm, HoldsBack, SaysWhatItNeeds, UpdatesInPlace
 from fedgwc.core.types import Floats, Ids, Rng, Scores, Split, Updates
+from fedgwc.core.work import Work
 from fedgwc.io.npz import read_npz
 from fedgwc.metrics.inputs import histogram
 from fedgwc.runs.folder import RunFolder
@@ -99,7 +101,7 @@ class Recorded:
         self.trace = trace
         self.row = 0
 
-    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         ids, losses = self.trace.ids[self.row], self.trace.losses[self.row]
         there = ids >= 0
         sampled = ids[there]
@@ -115,24 +117,41 @@ class Recorded:
 
 def replay(
     trace: Trace,
-    algorithm: FedGWC,
+    algorithm: Algorithm[Any],
     *,
     seed: int = 0,
-    watch: Callable[[int, FedGWCState], None] | None = None,
+    watch: Callable[[int, Any], None] | None = None,
     reuse: bool = False,
-) -> FedGWCState:
-    """The state after all recorded rounds; `watch` sees each round's. A recording cannot be asked again: nobody waits.
+) -> Any:
+    """Run all recorded rounds; `watch` sees the state after each. A recording cannot be asked again: nobody waits.
 
     With `reuse` a round is written over the last one, which spares copies of large matrices: for a `watch` that keeps nothing.
     """
     engine = Recorded(trace)
-    state = algorithm.init(torch.zeros(1), trace.n_clients)
-    step = algorithm.advance if reuse or watch is None else algorithm.round
+    state = algorithm.init(torch.zeros(1), trace.n_clients, Layout.unnamed(1))
+    in_place = (reuse or watch is None) and isinstance(algorithm, UpdatesInPlace)
+    step = algorithm.advance if in_place and isinstance(algorithm, UpdatesInPlace) else algorithm.round
     for row in range(len(trace.ids)):
         engine.row = row
         state = step(state, engine, Rng(seed, row + 1))
-        if len(algorithm.sitting_out(state)):
+        if isinstance(algorithm, HoldsBack) and len(algorithm.held_back(state)):
             state = replace(state, clusters=tuple(replace(c, waiting=None, witnesses=None) for c in state.clusters))
         if watch:
             watch(row + 1, state)
     return state
+
+
+def can_replay(algorithm: Algorithm[Any]) -> bool:
+    """Tell whether an algorithm follows from losses, which are all that a trace holds."""
+    return isinstance(algorithm, SaysWhatItNeeds) and algorithm.learns_from == "rewards"
+
+
+def tree_of(state: Any) -> Any:
+    """Return the part of a state that has `clusters` (the leaves) and `splits`."""
+    return state.groups if isinstance(state, MethodState) else state
+
+
+def clusters_of(state: Any) -> tuple[Any, ...]:
+    """Return the leaves of a state that has a tree of clusters."""
+    clusters: tuple[Any, ...] = tree_of(state).clusters
+    return clusters

@@ -10,7 +10,7 @@ from typing import Any
 from fedgwc.core.settings import Assignment, convert, lookup
 from fedgwc.data.build import Group
 from fedgwc.data.sources import made
-from fedgwc.runs.experiment import Experiment, as_asked, assigned, experiment, read_recipe
+from fedgwc.runs.experiment import Experiment, assigned, experiment, read_recipe
 
 # Of a smoke run. Clients have fewer images than a batch, so a step uses all of them.
 ROUNDS, STEPS, BATCH, SIDE = 3, 2, 16, 64
@@ -34,7 +34,7 @@ def scaled_experiment(
     if scale == "smoke" and name in made.WRITERS and not data.keys() & {"root", "partition_file"}:
         folder = made.made_root(root)
         made.write(name, folder)
-    return as_asked(experiment(assigned(scaled(tables, scale, folder), sets)), sets)
+    return experiment(assigned(scaled(tables, scale, folder), sets))
 
 
 def scaled(tables: Mapping[str, Any], scale: str, made_root: Path | None = None) -> Tables:

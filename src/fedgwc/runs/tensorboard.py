@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
+from fedgwc.algorithms.fedgwc.algorithm import FedGWC
+from fedgwc.algorithms.method import Method
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Floats
 from fedgwc.runs.experiment import experiment
@@ -96,7 +98,9 @@ class TensorBoard:
 
     def _affinity(self, P: Floats, distances: Floats | None) -> Floats:
         a = experiment(RunFolder(self.run).config()["experiment"]).algorithm
-        return a.affinity(P, distances) if isinstance(a, FedGWC) else P
+        if isinstance(a, Auto):
+            return a.affinity(P, distances)
+        return a.who.split.affinity(P) if isinstance(a, Method) and isinstance(a.who, FedGWC) else P
 
 
 def _written(path: Path) -> int:

@@ -1,43 +1,39 @@
-"""How FedGWC's clusters begin: with nothing known, with the next window, or as children of one that is divided."""
+"""Begin clusters: with nothing known, with the next window, or as children of one that is divided."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedgwc.algorithms.aggregate import Server
 from fedgwc.algorithms.auto.cuts import Cut
-from fedgwc.algorithms.auto.learning import how_many
 from fedgwc.algorithms.auto.proposals import proposed
+from fedgwc.algorithms.auto.settings import Settings
 from fedgwc.algorithms.auto.state import Cluster
 from fedgwc.algorithms.auto.verdicts import NO_ONE_WAITS, Waiting
 from fedgwc.algorithms.auto.windows import counted_down, submatrices
-from fedgwc.algorithms.fedgwc import perception
+from fedgwc.algorithms.fedgwc.interactions import LARGE
 from fedgwc.core.types import Ids
-
-if TYPE_CHECKING:
-    from fedgwc.algorithms.auto.algorithm import FedGWC
 
 # What is known of a cluster for one window only; everything else goes on.
 OF_ONE_WINDOW = (
-    *("P", "visits", "gamma", "gamma2", "calm", "ripe", "sides", "spreads"),
+    *("P", "visits", "gamma", "gamma2", "ripe", "sides", "spreads"),
     *("between", "within", "first", "second", "heard", "apart", "adrift", "waiting", "witnesses"),
 )
 
 
 def fresh(
-    a: FedGWC, id: int, parent: int | None, born: int, members: Ids, server: Server, scores: dict[int, float], by_pairs: bool
+    a: Settings, id: int, parent: int | None, born: int, members: Ids, server: Server, scores: dict[int, float], by_pairs: bool
 ) -> Cluster:
     """A cluster of whose members nothing is known."""
     K = len(members)
     shape = (K, K) if by_pairs else (K,)
-    short = np.int16 if a.when == "windows" else np.int32  # a pair meets only a few times in a window
-    real, whole = (np.float32, short) if by_pairs and K > perception.LARGE else (np.float64, np.int64)
+    # A pair meets only a few times in a window.
+    real, whole = (np.float32, np.int16) if by_pairs and K > LARGE else (np.float64, np.int64)
     # Zeros take no memory until they are written to, and by then the previous window's matrices are freed.
-    P = np.zeros(shape, real) if a.start == "zero" else np.full(shape, 1 / K**2, real)
-    sides, spreads = np.zeros((2, *shape), real) if a.sides and a.when == "windows" else (None, None)
+    P = np.zeros(shape, real)
+    sides, spreads = np.zeros((2, *shape), real) if a.sides else (None, None)
     listens = a.echo and sides is not None and by_pairs
     echo, level = (np.zeros(shape, real), np.full(K, np.nan)) if listens else (None, None)
     visits = np.zeros(shape, whole)
@@ -46,7 +42,7 @@ def fresh(
     return replace(cluster, echo=echo, level=level)
 
 
-def next_window(a: FedGWC, c: Cluster) -> Cluster:
+def next_window(a: Settings, c: Cluster) -> Cluster:
     """The same cluster with empty means; what windows add up to goes on."""
     begun = fresh(a, c.id, c.parent, c.born, c.members, c.server, c.scores, c.by_pairs)
     empty = {name: getattr(begun, name) for name in OF_ONE_WINDOW}
@@ -54,7 +50,7 @@ def next_window(a: FedGWC, c: Cluster) -> Cluster:
 
 
 def children(
-    a: FedGWC,
+    a: Settings,
     c: Cluster,
     labels: Ids,
     scores: dict[int, float],
@@ -73,11 +69,6 @@ def children(
                 # The child has had no window yet: whether its clients differ is taken from the parent's.
                 child = with_cut(child, proposed(a, replace(child, heard=1, differed=c.differs))[0])
                 child = replace(child, late=counted_down(None if c.late is None else c.late[at]))
-        if a.after_split == "keep":
-            pairs = np.ix_(at, at)
-            P, visits = c.P[pairs], c.visits[pairs]
-            ripe = how_many(visits >= a.visits_wanted(0))
-            child = replace(child, P=P, visits=visits, ripe=ripe, gamma=c.gamma[at], gamma2=c.gamma2[at])
         if len(waiting.clients):
             sit_out, witnesses = (c.members[np.intersect1d(at, some)] for some in waiting)
             child = replace(child, waiting=sit_out, witnesses=witnesses)

@@ -1,4 +1,4 @@
-"""What FedGWC's clusters learn from a round: their new models, statistics of the losses, and P with the matrices beside it.
+"""What clusters learn from a round: their new models, statistics of the losses, and P with the matrices beside it.
 
 Clusters with equally large cohorts are computed together; `stacks.py` says why.
 """
@@ -7,30 +7,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedgwc.algorithms.auto.readings import Readings, bounded
+from fedgwc.algorithms.auto.settings import Settings
 from fedgwc.algorithms.auto.stacks import CohortReadings, cohorts_alike, count, entries, move
 from fedgwc.algorithms.auto.state import Cluster, changed
-from fedgwc.algorithms.fedgwc.interactions import check_once, checked_rewards
-from fedgwc.core.types import Floats, Ids, Rng, Updates
-
-if TYPE_CHECKING:
-    from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.fedgwc.interactions import check_once, check_rewards
+from fedgwc.core.types import Floats, Ids, Updates
 
 USUAL = 0.1  # step of the running mean that gives a client's usual first loss
 MOST = 1.0  # a loss counts as at most this much lower or higher than usual, in logarithms; true ones hardly ever differ more
 
 
-def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, rng: Rng) -> list[Cluster]:
+def learnt(a: Settings, clusters: Sequence[Cluster], updates: Updates, own: Ids) -> list[Cluster]:
     """The clusters after a round. `own` [n] is the index of each answering client's cluster.
 
     With fewer than 3 answers only the model changes: they say nothing about interactions.
     """
-    servers = a.aggregator.steps([c.server for c in clusters], updates, own)
+    servers = a.server.steps([c.server for c in clusters], updates, own)
     changes: list[dict[str, Any]] = [{"server": server} for server in servers]
     for i in set(own.tolist()):
         changes[i]["before"] = None  # the model has changed; who changed it is set below if their losses are known
@@ -38,12 +36,11 @@ def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, r
     if updates.rewards is not None:
         came = np.flatnonzero(updates.rewards.isfinite())
         updates, own = updates.rows(came), own[came]
-    # Clusters that draw their own random numbers, or differ in the type of their matrices, are computed apart.
-    kinds = [(c.id if a.loss_samples else c.P.dtype, c.echo is None) for c in clusters]
+    # Clusters that differ in the type of their matrices are computed apart.
+    kinds = [(c.P.dtype, c.echo is None) for c in clusters]
     for places, rows in cohorts_alike(own, kinds, least=3):
         some = [clusters[i] for i in places]
-        draws = rng.generator(some[0].id, 1) if a.loss_samples else None
-        reported = _reported(a, updates, rows, some[0], draws)
+        reported = _reported(a, updates, rows, some[0])
         met = _running_means(a, some, updates.clients[rows], reported)
         for i, cohort, whole, adrift, means in zip(
             places, rows, reported.whole.tolist(), reported.adrift.tolist(), met, strict=True
@@ -56,22 +53,22 @@ def learnt(a: FedGWC, clusters: Sequence[Cluster], updates: Updates, own: Ids, r
     return [changed(c, new) for c, new in zip(clusters, changes, strict=True)]
 
 
-def _reported(a: FedGWC, updates: Updates, rows: Ids, one: Cluster, draws: np.random.Generator | None) -> CohortReadings:
+def _reported(a: Settings, updates: Updates, rows: Ids, one: Cluster) -> CohortReadings:
     """What equally large cohorts report. Their answers are `rows` [C, n]; `one` of their clusters shows what all of them keep."""
     if updates.rewards is not None:  # computed by the clients themselves
-        given = checked_rewards(updates.rewards.double().numpy()[rows])
+        given = check_rewards(updates.rewards.double().numpy()[rows])
         known = updates.readings  # the same for a whole cohort, unless a replay mixes cohorts
         whole = np.full((len(rows), 4), np.nan) if known is None else known.double().numpy()[rows].mean(1)
         adrift = (whole[:, 2] >= (1 + a.drift) * whole[:, 3]) & (whole[:, 2] > 0)  # judged by the means, as nothing else is known
-        return CohortReadings(whole, adrift, (given / given.sum(1, keepdims=True) if a.normalise else given)[None])
-    seen = Readings(updates.losses.numpy()[rows], updates.sizes.numpy()[rows] if a.statistics == "weighted" else None)
+        return CohortReadings(whole, adrift, given[None])
+    seen = Readings(updates.losses.numpy()[rows])
     whole = np.array([*seen.variances(), *seen.first_losses()]).T
-    each = [seen.rewards(a.normalise, a.loss_samples, draws)]
+    each = [seen.rewards()]
     each += [seen.sides(), seen.spreads()] if one.sides is not None else []
     return CohortReadings(whole, seen.drift(1 + a.drift), np.array(each), None if one.echo is None else seen.levels())
 
 
-def _without_late(a: FedGWC, updates: Updates, rows: Ids) -> tuple[list[float], bool]:
+def _without_late(a: Settings, updates: Updates, rows: Ids) -> tuple[list[float], bool]:
     """Variances, first losses and drift of a cohort without its late members, who lose more and differ for that reason alone."""
     if len(rows) < 3:
         return [math.nan], False
@@ -79,7 +76,7 @@ def _without_late(a: FedGWC, updates: Updates, rows: Ids) -> tuple[list[float], 
     return [*map(float, (*seen.variances(), *seen.first_losses()))], bool(seen.drift(1 + a.drift))
 
 
-def _window_statistics(a: FedGWC, c: Cluster, whole: Sequence[float], adrift: bool) -> dict[str, Any]:
+def _window_statistics(a: Settings, c: Cluster, whole: Sequence[float], adrift: bool) -> dict[str, Any]:
     """The window's statistics with one more cohort. Rounds are counted, because a single odd client is not in half of them."""
     if not math.isfinite(sum(whole)):
         return {}
@@ -95,29 +92,26 @@ def _window_statistics(a: FedGWC, c: Cluster, whole: Sequence[float], adrift: bo
     }
 
 
-def _running_means(a: FedGWC, clusters: Sequence[Cluster], clients: Ids, reported: CohortReadings) -> list[dict[str, Any]]:
+def _running_means(a: Settings, clusters: Sequence[Cluster], clients: Ids, reported: CohortReadings) -> list[dict[str, Any]]:
     """Eq. 2 and Eq. 3 for the members that were sampled [C, n]. Matrices are written in place, other changes are returned."""
     rewards = reported.each[0]
     by_pairs, sizes = clusters[0].by_pairs, np.array([len(c.members) for c in clusters])
     at = np.array([c.members.searchsorted(cohort) for c, cohort in zip(clusters, clients, strict=True)])  # [C, n]
     pairs, column = (entries(at, sizes), np.s_[..., None]) if by_pairs else (at, np.s_[...])
     visits = count([c.visits for c in clusters], pairs)  # [C, n, n], or by client [C, n]
-    alpha = _steps(a, visits, sizes)
+    alpha = 1 / visits
     views = [[getattr(c, view) for c in clusters] for view in ("P", "sides", "spreads")[: len(reported.each)]]
     (old, *_), (new, *_) = move(views, pairs, reported.each[column], alpha)
     gammas, gammas2 = [c.gamma.copy() for c in clusters], [c.gamma2.copy() for c in clusters]
     by_client = alpha.diagonal(0, 1, 2) if by_pairs else alpha  # [C, n]
     move([gammas, gammas2], at, np.array([rewards, rewards**2]), by_client)
     change = ((new - old) ** 2).reshape(len(clusters), -1)
-    mse = change.mean(1) if a.mse_over == "touched" else change.sum(1) / [c.P.size for c in clusters]
-    if a.mse_average:
-        step = alpha.reshape(len(clusters), -1).mean(1)
-        mse = (1 - step) * [c.mse for c in clusters] + step * mse
+    mse = change.sum(1) / [c.P.size for c in clusters]
     heard = [{}] * len(clusters) if reported.levels is None else _echoes(clusters, at, reported.levels)
     met = []
     for c, n, gamma, gamma2, m, echo in zip(clusters, visits, gammas, gammas2, mse.tolist(), heard, strict=True):
-        ripe = c.ripe + how_many(n == a.visits_wanted(c.attempts, by_pairs))
-        met.append({"gamma": gamma, "gamma2": gamma2, "mse": m, "calm": c.calm + 1 if m < a.eps else 0, "ripe": ripe, **echo})
+        ripe = c.ripe + how_many(n == a.visits_wanted(by_pairs))
+        met.append({"gamma": gamma, "gamma2": gamma2, "mse": m, "ripe": ripe, **echo})
     return met
 
 
@@ -158,14 +152,6 @@ def _prediction_score(more: Floats, cut: Ids, k: Ids, before: Ids) -> float:
     same = (others & (cut[k][:, None] == cut[before])).sum(1) / np.maximum(others.sum(1), 1)
     expected = (np.bincount(cut)[cut[k]] - 1) / (len(cut) - 1)
     return float((more * (same - expected)).sum())
-
-
-def _steps(a: FedGWC, visits: Ids, sizes: Ids) -> Floats:
-    """The steps alpha of the running means; visits [C, n, n] or [C, n] of clusters of `sizes` [C]."""
-    if a.step == "1/n":
-        return 1 / visits
-    step = np.minimum(1.0, visits.shape[1] / sizes) if a.step == "cohort" else np.full(len(sizes), a.alpha)
-    return np.broadcast_to(step.reshape(-1, *[1] * (visits.ndim - 1)), visits.shape)
 
 
 def how_many(flags: NDArray[np.bool_]) -> int:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fedgwc.algorithms.auto.cuts import TOO_FEW, Cut, best_cut, cut_without_groups, standing_cuts
+from fedgwc.algorithms.auto.settings import Settings
 from fedgwc.algorithms.auto.state import Cluster
 from fedgwc.algorithms.auto.windows import places
 from fedgwc.core.types import Floats, Ids
 
-if TYPE_CHECKING:
-    from fedgwc.algorithms.auto.algorithm import FedGWC
-
 STANDS = 0.5  # the last window's cut is kept as long as it gains at least this share of the best cut's gain
 
 
-def proposed(a: FedGWC, known: Cluster) -> tuple[Cut | None, bool]:
+def proposed(a: Settings, known: Cluster) -> tuple[Cut | None, bool]:
     """(the best cut, whether only echoes were looked at).
 
     Clients that differ are looked at in all axes. If they lose alike, or are few, only the axes of echoes (who helps whom) can
@@ -30,7 +26,7 @@ def proposed(a: FedGWC, known: Cluster) -> tuple[Cut | None, bool]:
     return cut, by_echoes
 
 
-def _groups(a: FedGWC, points: Floats, before: Ids | None) -> Cut | None:
+def _groups(a: Settings, points: Floats, before: Ids | None) -> Cut | None:
     """The best cut, or the last window's cut as long as it still gains enough.
 
     Several groups can be cut in two in several ways. Chance decides which is best, so two windows would hardly ever agree.

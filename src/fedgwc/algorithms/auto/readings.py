@@ -11,36 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from fedgwc.core.arguments import numbers, whole
+from fedgwc.algorithms.fedgwc.rewards import TINY, LossStatistics
+from fedgwc.core.arguments import numbers
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Floats
 
-HUGE = 1e100  # larger losses are cut to this, so that their squares are finite
-TINY = np.finfo(np.float64).tiny
 BEYOND = 5  # values farther from the median than this many median deviations are cut to that distance
-
-
-def gaussian_rewards(
-    losses: ArrayLike,
-    *,
-    sizes: ArrayLike | None = None,
-    normalise: bool = False,
-    samples: int = 0,
-    rng: np.random.Generator | None = None,
-) -> Floats:
-    """How close each client's losses are to its cohort's, in (0, 1]: Eq. 1 averaged over the steps a client made.
-
-    losses [n, S] -> [n]; NaN marks a step that a client did not make, and a step made by fewer than three clients is left
-    out. Losses that are equal up to rounding give reward 1. Fewer than 3 clients are refused: two losses always lie the
-    same number of deviations from their mean, so their rewards, exp(-1/4) each, say nothing.
-
-    The keywords are the authors' released variants: `sizes` [n] weights mean and variance by sample counts, `normalise`
-    divides by the sum over the cohort, `samples` > 0 takes the statistics from so many normal draws around them.
-
-    >>> gaussian_rewards([[1.0], [2.0], [3.0]]).round(4).tolist()
-    [0.6065, 1.0, 0.6065]
-    """
-    return _cohort(losses, sizes).rewards(normalise, whole(samples, "samples", 0), rng)
 
 
 def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floats:
@@ -104,36 +80,16 @@ class Readings:
     """All readings of one cohort, or of equally large ones at once [..., n, S]; what they have in common is computed once."""
 
     def __init__(self, losses: ArrayLike, sizes: ArrayLike | None = None) -> None:
-        given = np.asarray(losses)
-        rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
-        self.x, self.made, self.whole = _losses(given)
+        s = self.statistics = LossStatistics.of(np.asarray(losses), sizes)
+        self.x, self.made, self.whole, self.steps, self.largest, self.apart = (
+            s.losses, s.made, s.complete, s.steps, s.largest, s.apart
+        )  # fmt: skip
         n, S = self.x.shape[-2:]
-        clients, self.steps, self.total = n, S, n * S  # clients per step [..., S], steps per client [..., n], losses in all [...]
-        if not self.whole:
-            # At least 2, to divide by: a step that is left out sums to 0 anyway.
-            clients, self.steps, self.total = np.maximum(self.made.sum(-2), 2), self.made.sum(-1), self.made.sum((-2, -1))
-        filled = self._or_zero(self.x)
-        self.largest = np.abs(filled).max(-2)  # [..., S]
-        self.plain_mean = filled.sum(-2) / clients
-        self.apart = self._or_zero(self.x - self.plain_mean[..., None, :])  # [..., n, S]
-        if sizes is None:
-            self.mean, variance = self.plain_mean, (self.apart**2).sum(-2) / (clients - 1)  # [..., S], as in the paper
-        else:
-            self.mean, variance = _weighted(filled, self.made, sizes)
-        self.variance = np.where(variance <= (4 * rounding * self.largest) ** 2, 0.0, variance)  # 0: equal up to rounding
+        self.total = n * S if self.whole else self.made.sum((-2, -1))  # losses in all [...]
+        self.mean, self.variance, self._or_zero = s.mean, s.variance, s.or_zero
 
-    def _or_zero(self, values: Floats) -> Floats:
-        """`values` [..., n, S] with 0 for steps that were not made."""
-        return values if self.whole else np.where(self.made, values, 0.0)
-
-    def rewards(self, normalise: bool = False, samples: int = 0, rng: np.random.Generator | None = None) -> Floats:
-        mean, variance = self.mean, self.variance
-        if samples:
-            drawn = (rng or np.random.default_rng(0)).normal(mean, np.sqrt(variance), (samples, *mean.shape))
-            mean, variance = drawn.mean(0), drawn.var(0)
-        reward = _step_rewards(self.x, mean[..., None, :], variance[..., None, :])
-        omega: Floats = self._or_zero(reward).sum(-1) / self.steps
-        return omega / omega.sum(-1, keepdims=True) if normalise else omega
+    def rewards(self, normalise: bool = False) -> Floats:
+        return self.statistics.rewards(normalise)
 
     def sides(self) -> Floats:
         mean, variance = self.mean[..., None, :], self.variance[..., None, :]
@@ -221,58 +177,8 @@ def _median(values: Floats) -> Floats:
     return np.asarray((ordered[..., (n - 1) // 2, None] + ordered[..., n // 2, None]) / 2)
 
 
-def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Eq. 1 for given statistics of each step [S]: losses [n, S] -> [n], averaged over the steps that a client made.
-
-    A variance of 0 means that the cohort's losses are equal up to rounding: reward 1.
-    """
-    made = np.isfinite(losses)
-    with np.errstate(invalid="ignore"):
-        reward = _step_rewards(losses, mean, variance)
-    omega: Floats = np.where(made, reward, 0.0).sum(1) / made.sum(1)
-    return omega
-
-
-def _step_rewards(losses: Floats, mean: Floats, variance: Floats) -> Floats:
-    """The reward of every step [n, S]."""
-    flat = variance <= 0
-    reward = np.exp(-((losses - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
-    return np.where(flat, 1.0, np.maximum(reward, TINY))  # far outliers underflow; 0 is not a reward
-
-
 def _cohort(losses: ArrayLike, sizes: ArrayLike | None = None) -> Readings:
     given = numbers(losses, "losses")
     if given.ndim != 2:
         raise InputError(f"losses must be [clients, steps], got shape {given.shape}")
     return Readings(given, None if sizes is None else numbers(sizes, "sizes"))
-
-
-def _losses(given: NDArray[np.generic]) -> tuple[Floats, NDArray[np.bool_], bool]:
-    """(losses, [..., n, S] the steps made that at least three clients made, whether these are all)."""
-    if given.shape[-1] < 1:
-        raise InputError(f"losses must be [clients, steps] with at least one step, got shape {given.shape}")
-    if given.shape[-2] < 3:
-        raise InputError(
-            f"rewards need at least 3 clients, got {given.shape[-2]}: two losses carry no information about each other"
-        )
-    x = given.astype(np.float64)
-    made = np.isfinite(x)
-    whole = bool(made.all())
-    if not whole:
-        if np.isinf(x).any():
-            raise InputError("losses must be finite (NaN marks a step that was not made); drop clients whose loss is infinite")
-        made &= made.sum(-2, keepdims=True) >= 3
-        if not made.any(-1).all():
-            raise InputError("every client needs at least one loss of a step that at least 3 clients made")
-    return x.clip(-HUGE, HUGE), made, whole
-
-
-def _weighted(x: Floats, made: NDArray[np.bool_], sizes: ArrayLike) -> tuple[Floats, Floats]:
-    """Mean and variance per step [..., S], weighted by sample counts as in the authors' release."""
-    w = np.asarray(sizes, np.float64)
-    if w.shape != x.shape[:-1] or not ((w >= TINY) & (w <= HUGE)).all():  # whose sums can be divided by
-        raise InputError(f"sizes must be {x.shape[-2]} positive sample counts, got {sizes!r}")
-    share = np.where(made, w[..., None], 0.0)
-    share = share / np.maximum(share.sum(-2, keepdims=True), TINY)
-    mean = (share * x).sum(-2)
-    return mean, (share * (x - mean[..., None, :]) ** 2).sum(-2) + 1e-16

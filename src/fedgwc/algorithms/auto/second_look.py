@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,12 @@ from fedgwc.algorithms.auto.cuts import Cut
 from fedgwc.algorithms.auto.learning import how_many
 from fedgwc.algorithms.auto.membership import with_members
 from fedgwc.algorithms.auto.proposals import proposed
+from fedgwc.algorithms.auto.settings import Settings
 from fedgwc.algorithms.auto.state import Cluster, Split, Verdict
 from fedgwc.algorithms.auto.verdicts import NO_ONE_WAITS, NOBODY, Waiting
 from fedgwc.core.protocols import Engine, losses_under
 from fedgwc.core.tensors import stacked
 from fedgwc.core.types import Floats, Ids, TooFewReplies
-
-if TYPE_CHECKING:
-    from fedgwc.algorithms.auto.algorithm import FedGWC
 
 SMALLEST = 9  # if a side has fewer clients, nobody sits out: too few would be left to train
 MANY = 15  # if a side has fewer clients, too few sit out to undo a division reliably
@@ -74,7 +72,7 @@ def _smallest(of: NDArray[Any], some: Ids, n: int) -> Ids:
 
 
 def resolve_trials(
-    a: FedGWC, clusters: Sequence[Cluster], splits: Sequence[Split], engine: Engine, n_clients: int, number: int
+    a: Settings, clusters: Sequence[Cluster], splits: Sequence[Split], engine: Engine, number: int
 ) -> tuple[list[Cluster], list[Split], list[Verdict]]:
     """Clusters, splits and verdicts after round `number`: where a trial ends, clients have moved or the division is undone."""
     after: dict[int, Cluster] = {c.id: c for c in clusters}
@@ -83,7 +81,7 @@ def resolve_trials(
     for sides in combinations([c for c in clusters if c.waiting is not None], 2):
         if sides[0].parent is None or sides[0].parent != sides[1].parent:
             continue
-        trained, by_then = (min(_trainings(a, c, n_clients, n) for c in sides) for n in (number - 1, number))
+        trained, by_then = (min(_trainings(a, c, n) for c in sides) for n in (number - 1, number))
         if by_then < LONGEST and by_then // EVERY == trained // EVERY:
             continue
         members, told, clear = _reassigned(a, sides, engine)
@@ -103,7 +101,7 @@ def resolve_trials(
     return list(after.values()), list(inner.values()), verdicts
 
 
-def _rejoined(a: FedGWC, sides: tuple[Cluster, Cluster], before: Split, engine: Engine) -> Cluster:
+def _rejoined(a: Settings, sides: tuple[Cluster, Cluster], before: Split, engine: Engine) -> Cluster:
     """The cluster before the division, with the best model there is. Of its history it keeps only whether clients differed."""
     members = np.sort(np.concatenate([c.members for c in sides]))
     share = [len(c.members) / len(members) for c in sides]
@@ -123,17 +121,17 @@ def _best_server(servers: list[Server], asked: Ids, engine: Engine) -> Server:
     return servers[int(np.median(np.where(np.isfinite(losses), losses, np.inf), 0).argmin())]
 
 
-def _trainings(a: FedGWC, c: Cluster, n_clients: int, number: int) -> float:
+def _trainings(a: Settings, c: Cluster, number: int) -> float:
     """Expected trainings per member that does not sit out, by round `number`: so the wait ends even if nobody answers."""
     there = len(c.members) - len(_clients("waiting", [c]))
-    return (number - c.born) * a.cohort_of(there, n_clients) / there
+    return (number - c.born) * a.cohort_of(there) / there
 
 
 def _clients(which: Literal["waiting", "witnesses"], sides: Sequence[Cluster]) -> Ids:
     return np.concatenate([NOBODY, *(some for c in sides if (some := getattr(c, which)) is not None)])
 
 
-def _reassigned(a: FedGWC, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict], float | None]:
+def _reassigned(a: Settings, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict], float | None]:
     """(members of both sides once misplaced clients have moved, verdicts, deviations between the sides or None if unknown)."""
     asked, stay = _clients("waiting", sides), [c.members for c in sides]
     try:
@@ -206,7 +204,7 @@ def _usual(more: Floats, side: Ids) -> Usual:
     return Usual(float(middle[0]), gap, gap / max(deviation, 1e-3 * gap))
 
 
-def _after_trial(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:
+def _after_trial(a: Settings, c: Cluster, members: Ids, waited: Ids) -> Cluster:
     """A side after its trial, with these members: nobody sits out any more. If they have changed, so has its proposed cut."""
     same, c = np.array_equal(members, c.members), replace(with_members(c, members), waiting=None, witnesses=None)
     if not a.is_divisible(len(members)):
@@ -216,5 +214,5 @@ def _after_trial(a: FedGWC, c: Cluster, members: Ids, waited: Ids) -> Cluster:
     c = replace(c, level=level, late=late if c.late is None else np.maximum(late, c.late))
     if same:
         return c
-    ripe = how_many(c.visits >= a.visits_wanted(c.attempts, c.by_pairs))
+    ripe = how_many(c.visits >= a.visits_wanted(c.by_pairs))
     return with_cut(replace(c, ripe=ripe), proposed(a, c)[0])

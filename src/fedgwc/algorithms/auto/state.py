@@ -1,4 +1,4 @@
-"""FedGWC's state: the clusters, what is known of their members in this window and the earlier ones, and the splits."""
+"""The state of the package's own rule: clusters, what is known of their members in all windows, and splits."""
 
 from __future__ import annotations
 
@@ -44,11 +44,10 @@ class Cluster:
     gamma: Floats  # [K] Gaussian weights
     gamma2: Floats  # [K] the same running mean of squared rewards, for the interval of gamma
     mse: float = 1.0  # mean squared change of P in the last round
-    calm: int = 0  # rounds in a row with mse < eps
     attempts: int = 0  # attempts to split it
     ripe: int = 0  # pairs (or clients) seen as often as the next attempt requires
     scores: dict[int, float] = field(default_factory=dict)  # Davies-Bouldin by number of groups, of the split that made it
-    # From here on for when="windows". P, visits and the next nine fields cover the present window only.
+    # P, visits and the next nine fields cover the present window only.
     sides: Floats | None = None  # [K, K] the same running means as P, of `gaussian_sides`
     spreads: Floats | None = None  # [K, K] likewise, of `gaussian_spreads`
     between: float = 0.0  # variance of losses between clients, summed over rounds
@@ -190,7 +189,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class FedGWCState:
+class AutoState:
     clusters: tuple[Cluster, ...]  # the leaves of the tree
     splits: tuple[Split, ...]  # its inner nodes
     sampled: Ids  # [N] rounds each client took part in
@@ -210,7 +209,7 @@ def changed(c: Cluster, new: dict[str, Any]) -> Cluster:
     return cluster
 
 
-def labels_of(state: FedGWCState) -> Ids:
+def labels_of(state: AutoState) -> Ids:
     """[N]: the index in `clusters` of each client's cluster."""
     members = [c.members for c in state.clusters]
     labels = np.empty(len(state.sampled), np.int64)
@@ -218,7 +217,7 @@ def labels_of(state: FedGWCState) -> Ids:
     return labels
 
 
-def copied(state: FedGWCState) -> FedGWCState:
+def copied(state: AutoState) -> AutoState:
     """The same state with copies of all arrays that rounds write to."""
     clusters = [replace(c, **{k: a.copy() for k, a in written(c).items()}) for c in state.clusters]
     return replace(state, clusters=tuple(clusters), sampled=state.sampled.copy())
@@ -233,13 +232,13 @@ def written(c: Cluster) -> dict[str, Any]:
 # What a run records of it
 
 
-def recorded_splits(state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
+def recorded_splits(state: AutoState) -> dict[str, dict[str, NDArray[Any]]]:
     """The last round's splits, by the id of the cluster that was split."""
     news = [s for s in state.splits if s.P is not None]
     return {str(s.id): {"members": s.members, "labels": s.labels, **_evidence(s)} for s in news}
 
 
-def recorded_leaves(state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
+def recorded_leaves(state: AutoState) -> dict[str, dict[str, NDArray[Any]]]:
     """Every leaf as it is now, by `end-<id>`."""
     return {
         f"end-{c.id}": {"members": c.members, "visits": c.visits, "gamma": c.gamma, "gamma2": c.gamma2, **_evidence(c)}
@@ -247,7 +246,7 @@ def recorded_leaves(state: FedGWCState) -> dict[str, dict[str, NDArray[Any]]]:
     }
 
 
-def recorded_tree(state: FedGWCState) -> list[dict[str, Any]]:
+def recorded_tree(state: AutoState) -> list[dict[str, Any]]:
     """All inner nodes and leaves: id, parent, born, ended (None for a leaf), members, and scores of the split that made each."""
     ended = [(s.id, s.parent, s.born, s.ended, s.members, s.scores) for s in state.splits]
     alive = [(c.id, c.parent, c.born, None, c.members, c.scores) for c in state.clusters]

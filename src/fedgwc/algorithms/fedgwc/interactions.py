@@ -1,30 +1,28 @@
-"""FedGWC's mathematics as pure functions on float64 arrays: weights, interactions, affinity, clusters.
+"""Gaussian weights (Eq. 2), the interaction matrix (Eq. 3) and the affinities made of it (Eq. 4).
 
-n clients in a cohort, K clients in a cluster. Equation numbers are the paper's.
+Pure functions on float64 arrays. n clients in a cohort, K clients in a cluster. The unbiased perception vector (UPV) of client k
+towards j is row k of the interaction matrix without the entries k and j.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedgwc.algorithms.fedgwc.perception import square, upv_distances
-from fedgwc.algorithms.fedgwc.spectral import Assign, assign_labels, davies_bouldin, embedding
-from fedgwc.core.arguments import counts, means, number, numbers, whole
+from fedgwc.core.arguments import means, number, numbers
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import convert
 from fedgwc.core.types import Floats, Ids
 
 Features = Literal["rows", "columns"]
-Score = Literal["affinity", "embedding"]
-
-FLAT = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-5}  # affinities that differ by less hold no structure, only rounding
+LARGE = 1024  # for more clients, matrices are float32 instead of float64, and are processed in blocks of this many rows
 
 
 def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alpha: float | ArrayLike) -> Floats:
-    """Eq. 2: the running mean of each client's rewards. gamma [K], cohort and rewards [n] -> [K].
+    """Move each sampled client's weight towards its reward (Eq. 2): gamma [K], cohort and rewards [n] -> [K].
 
     >>> update_weights([0.0, 0.0], cohort=[1], rewards=[1.0], alpha=0.1).tolist()
     [0.0, 0.1]
@@ -38,43 +36,10 @@ def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alph
     return new
 
 
-def weight_interval(
-    gamma: ArrayLike, gamma2: ArrayLike, visits: ArrayLike, alpha: float | None = None, z: float = 1.96
-) -> tuple[Floats, Floats]:
-    """A confidence interval (low [K], high [K]) for each client's expected reward mu_k around its weight gamma_k.
-
-    gamma and gamma2 are running means of the rewards and of their squares, so gamma2 - gamma^2 estimates the variance of
-    one reward without assuming that local steps are independent. A running mean over `visits` rewards has that variance
-    divided by `visits` (step 1/n) or, with a constant step alpha, times alpha / (2 - alpha), the variance proposition. A
-    client seen fewer than twice has no interval: (0, 1). Nor has any with alpha 1, which keeps the last reward alone.
-    """
-    given = {"gamma": gamma, "gamma2": gamma2, "visits": visits}
-    g, g2, n = (np.asarray(numbers(a, name), np.float64) for name, a in given.items())
-    if len({a.shape for a in (g, g2, n)} - {()}) > 1:
-        raise InputError(f"gamma, gamma2 and visits must be of one length, got shapes {g.shape}, {g2.shape} and {n.shape}")
-    means(g, "gamma")
-    means(g2, "gamma2")
-    counts(n, "visits")
-    number(z, "z", "positive and finite", lambda x: 0 < x < np.inf)
-    if alpha is not None and number(alpha, "alpha", "in (0, 1]", lambda x: 0 < x <= 1) == 1:
-        shape = np.broadcast_shapes(g.shape, g2.shape, n.shape)
-        return np.zeros(shape), np.ones(shape)
-    if alpha is None:
-        variance = np.maximum(g2 - g**2, 0.0) / np.maximum(n - 1, 1)
-    else:
-        # Both running means start at 0 and so are too small by this factor. And g2 - g^2 lacks the variance of g itself.
-        full = np.maximum(1 - (1 - alpha) ** n, 1e-12)
-        g, g2 = g / full, g2 / full
-        variance = np.maximum(g2 - g**2, 0.0) * alpha / (2 - alpha) / (1 - alpha / (2 - alpha))
-    half = z * np.sqrt(variance)
-    unknown = n < 2
-    return np.where(unknown, 0.0, np.clip(g - half, 0, 1)), np.where(unknown, 1.0, np.clip(g + half, 0, 1))
-
-
 def update_interactions(
     P: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alpha: float | ArrayLike, out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Eq. 3: row k of every sampled pair moves towards client k's reward. P [K, K], cohort and rewards [n] -> [K, K].
+    """Move row k of every sampled pair towards client k's reward (Eq. 3): P [K, K], cohort and rewards [n] -> [K, K].
 
     alpha is a number in (0, 1] or an array [n, n] over the cohort's pairs. `out=P` writes in place, touching only n^2 entries.
 
@@ -97,7 +62,7 @@ def update_interactions(
     return matrix
 
 
-def move(means: NDArray[Any], at: Any, values: Floats, alpha: Floats) -> None:
+def move(means: NDArray[Any], at: Any, values: Floats, alpha: Floats | float) -> None:
     """Move the running means `at` towards `values` by `alpha`, in place."""
     means[at] = (1 - alpha) * means[at] + alpha * values
 
@@ -110,10 +75,10 @@ def _checked(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids
     if ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= n_clients):
         raise InputError(f"cohort must hold client numbers in 0..{n_clients - 1}, got {ids.tolist()}")
     check_once(ids)
-    return ids.astype(np.int64), checked_rewards(omega)
+    return ids.astype(np.int64), check_rewards(omega)
 
 
-def checked_rewards(omega: Floats) -> Floats:
+def check_rewards(omega: Floats) -> Floats:
     if not ((omega >= 0) & (omega <= 1)).all():
         raise InputError(f"rewards must be in [0, 1], got {omega.tolist()}")
     return omega
@@ -132,12 +97,10 @@ def _alpha(alpha: float | ArrayLike, shape: tuple[int, ...]) -> Floats:
 
 
 def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: bool = False) -> NDArray[Any]:
-    """Eq. 4: W_kj = exp(-beta |v_k - v_j|^2) over unbiased perception vectors (UPV). P [K, K] -> W [K, K], diagonal 1.
+    """Compare perception vectors by an RBF kernel (Eq. 4): P [K, K] -> W [K, K], W_kj = exp(-beta |v_k - v_j|^2), diagonal 1.
 
-    The UPV of client k towards j is row k of P without the entries k and j. `features="columns"` takes columns instead of
-    rows and `scaled` first brings P to [0, 1] by its extremes, both as in the authors' release.
-
-    For more than `perception.LARGE` clients W is float32 and made block by block, so that memory must hold only P and W.
+    `features="columns"` takes columns of P instead of rows and `scaled` first brings P to [0, 1] by its extremes, both as in the
+    authors' release. For more than `LARGE` clients W is float32 and made block by block, so that memory must hold only P and W.
 
     >>> P = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     >>> affinity(P, beta=1.0).round(3).tolist()
@@ -157,43 +120,39 @@ def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: 
     return W
 
 
-def fedgw_cluster(
-    P: ArrayLike,
-    beta: float,
-    n_max: int = 5,
-    *,
-    features: Features = "rows",
-    score: Score = "affinity",
-    assign: Assign = "kmeans",
-    scaled: bool = False,
-    min_size: int = 1,
-    below: float = 1.0,
-    seed: int = 0,
-) -> tuple[Ids, dict[int, float]]:
-    """Algorithm 1: split K clients into the n = 2..n_max groups that Davies-Bouldin likes best, or not at all.
+def upv_distances(V: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
+    """Squared distances between the UPVs of all pairs, as (rows, columns, block) of the upper half; diagonal 0.
 
-    P [K, K] -> (labels [K], {n: Davies-Bouldin}); all labels 0 means no split. A split needs a score of at most `below` and
-    no group smaller than `min_size`. `score` says what Davies-Bouldin sees: rows of W ("affinity", the paper) or of the
-    spectral embedding ("embedding", the release); `assign` how the embedding becomes labels. Clients whose affinities are
-    equal up to rounding are never split.
+    One matrix product per block: the squared distance of whole rows minus the two entries that a pair leaves out.
     """
-    n_max, min_size, seed = whole(n_max, "n_max", 2), whole(min_size, "min_size", 1), whole(seed, "seed", 0, 2**32 - 1)
-    number(below, "below", "a number", lambda x: x == x)
-    convert(score, Score, "score")
-    convert(assign, Assign, "assign")
-    W = affinity(P, beta, features=features, scaled=scaled)
-    none = np.zeros(len(W), np.int64)
-    n_max = min(n_max, len(W) - 1)
-    if n_max < 2 or _is_flat(W):
-        return none, {}
-    U = embedding(W, n_max)
-    labels = {n: assign_labels(U[:, :n], assign, seed) for n in range(2, n_max + 1)}
-    scores = {n: davies_bouldin(W if score == "affinity" else U[:, :n], y) for n, y in labels.items()}
-    good = [n for n, y in labels.items() if y.any() and scores[n] <= below and np.bincount(y).min() >= min_size]
-    return labels[min(good, key=lambda n: scores[n])] if good else none, scores
+    own = np.diag(V)
+    centre = V.mean(0, dtype=np.float64).astype(V.dtype)  # subtracted, so that no digits cancel
+    cut = blocks(len(V))
+    squares = np.concatenate([((V[k] - centre) ** 2).sum(1) for k in cut])
+    for i, k in enumerate(cut):
+        rows = V[k] - centre
+        for j in cut[i:]:
+            d = squares[k, None] + squares[j]
+            d -= 2 * (rows @ (V[j] - centre).T)
+            d -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
+            d -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
+            np.maximum(d, 0.0, out=d)
+            if j == k:
+                d = (d + d.T) / 2
+                np.fill_diagonal(d, 0.0)
+            yield k, j, d
 
 
-def _is_flat(W: NDArray[Any]) -> bool:
-    K = len(W)
-    off = W.reshape(-1)[1:].reshape(K - 1, K + 1)[:, :-1]  # all but the diagonal, without a copy
-    return bool(np.ptp(off) <= FLAT[W.dtype])
+def blocks(K: int) -> list[slice]:
+    return [slice(i, min(i + LARGE, K)) for i in range(0, K, LARGE)]
+
+
+def square(P: ArrayLike) -> NDArray[Any]:
+    """A matrix over pairs, checked, in the type for its size."""
+    V = numbers(P, "P")
+    if V.ndim != 2 or V.shape[0] != V.shape[1] or not len(V):
+        raise InputError(f"P must be square, one row and column per client, got shape {V.shape}")
+    V = V.astype(np.float64 if len(V) <= LARGE else np.float32, copy=False)
+    if not np.isfinite([V.min(), V.max()]).all():
+        raise InputError("P holds NaN or infinite values; an interaction matrix has entries in [0, 1]")
+    return V

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LONGEST = 25  # letters of a name; a longer one would take the plot's room
 EARLY = 0.05  # of the rounds, whose steep rise may begin below the plot: it would press all that follows into a few lines
 UNITS = ((1e12, "terabytes"), (1e9, "gigabytes"), (1e6, "megabytes"), (1e3, "kilobytes"))
-OWN = dict(zip(("fedavg", "fedgwc", "ifca", "fesem", "alone", "fedgwc-paper", "cfl", "fedgwc-release"), LIGHT, strict=True))
+OWN = dict(zip(("fedavg", "auto", "ifca", "fesem", "alone", "fedgwc", "cfl", "fedgwc-release"), LIGHT, strict=True))
 
 
 @styled

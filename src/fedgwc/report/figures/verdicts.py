@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.core.text import plural
 from fedgwc.core.types import Floats
 from fedgwc.report.data import Judged
@@ -22,7 +22,7 @@ Lines = dict[int, list[Judged]]  # per cluster: its windows, in the order of rou
 
 
 @styled
-def draw(lines: Lines, colour: dict[int, str], end: int, algorithm: FedGWC) -> Figure:
+def draw(lines: Lines, colour: dict[int, str], end: int, algorithm: Auto) -> Figure:
     figure, rows = panels(3, (WIDE[0], 4.6))
     many = sum(map(len, lines.values())) > MANY
     titles = {

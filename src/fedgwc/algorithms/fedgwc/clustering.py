@@ -1,4 +1,7 @@
-"""Spectral clustering in its parts, so that one set of eigenvectors serves every number of clusters."""
+"""FedGW_Cluster (Algorithm 1): spectral clustering of the affinities, and the number of groups by Davies-Bouldin.
+
+One set of eigenvectors serves every number of groups. K clients in a cluster.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,64 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
+from fedgwc.algorithms.fedgwc.interactions import Features, affinity
 from fedgwc.algorithms.fedgwc.kmeans import few_means
+from fedgwc.core.arguments import number, whole
+from fedgwc.core.settings import convert
 from fedgwc.core.types import Floats, Ids
 
+Score = Literal["affinity", "embedding"]
 Assign = Literal["kmeans", "cluster_qr"]
+FLAT = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-5}  # affinities that differ by less hold no structure, only rounding
 FEW = 128  # up to so many clients, faster versions of k-means and Davies-Bouldin are used ...
 FEW_GROUPS = 10  # ... k-means up to so many groups
 DENSE_EIGEN = 400  # above this many clients only the few eigenvectors needed are computed
+
+
+def fedgw_cluster(
+    P: ArrayLike,
+    beta: float,
+    n_max: int = 5,
+    *,
+    features: Features = "rows",
+    score: Score = "affinity",
+    assign: Assign = "kmeans",
+    scaled: bool = False,
+    min_size: int = 1,
+    below: float = 1.0,
+    seed: int = 0,
+) -> tuple[Ids, dict[int, float]]:
+    """Algorithm 1: split K clients into the n = 2..n_max groups that Davies-Bouldin likes best, or not at all.
+
+    P [K, K] -> (labels [K], {n: Davies-Bouldin}); all labels 0 means no split. A split needs a score of at most `below` and
+    no group smaller than `min_size`. `score` says what Davies-Bouldin sees: rows of W ("affinity", the paper) or of the
+    spectral embedding ("embedding", the release); `assign` how the embedding becomes labels. Clients whose affinities are
+    equal up to rounding are never split.
+    """
+    n_max, min_size, seed = whole(n_max, "n_max", 2), whole(min_size, "min_size", 1), whole(seed, "seed", 0, 2**32 - 1)
+    number(below, "below", "a number", lambda x: x == x)
+    convert(score, Score, "score")
+    convert(assign, Assign, "assign")
+    W = affinity(P, beta, features=features, scaled=scaled)
+    none = np.zeros(len(W), np.int64)
+    n_max = min(n_max, len(W) - 1)
+    if n_max < 2 or _is_flat(W):
+        return none, {}
+    U = embedding(W, n_max)
+    labels = {n: assign_labels(U[:, :n], assign, seed) for n in range(2, n_max + 1)}
+    scores = {n: davies_bouldin(W if score == "affinity" else U[:, :n], y) for n, y in labels.items()}
+    good = [n for n, y in labels.items() if y.any() and scores[n] <= below and np.bincount(y).min() >= min_size]
+    return labels[min(good, key=lambda n: scores[n])] if good else none, scores
+
+
+def _is_flat(W: NDArray[Any]) -> bool:
+    K = len(W)
+    off = W.reshape(-1)[1:].reshape(K - 1, K + 1)[:, :-1]  # all but the diagonal, without a copy
+    return bool(np.ptp(off) <= FLAT[W.dtype])
 
 
 def embedding(W: NDArray[Any], n: int) -> Floats:
@@ -33,41 +83,6 @@ def _leading_eigenvectors(A: NDArray[Any], n: int) -> Floats:
     degree = A.sum(1, dtype=np.float64)
     root = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1.0)), 0.0).astype(A.dtype)
     return largest_eigenpairs(A, n, lambda x: root * (A @ (root * x)), lambda: root[:, None] * A * root)[1]
-
-
-def coordinates(distances: NDArray[Any], n: int) -> Floats:
-    """The leading axes [K, m] of points with these squared distances [K, K] (classical scaling), with mean 0 and variance 1.
-
-    m is at most n: axes along which nobody differs are left out.
-    """
-    K = len(distances)
-    n = min(n, K - 1)
-    if n < 1:
-        return np.zeros((K, 0))
-
-    def product(x: NDArray[Any]) -> NDArray[Any]:
-        y = -0.5 * (distances @ (x - x.mean()))
-        return np.asarray(y - y.mean())
-
-    def whole() -> NDArray[Any]:
-        rows = distances - distances.mean(0)
-        return np.asarray(-0.5 * (rows - rows.mean(1, keepdims=True)))
-
-    most = max(float(distances.max()), -float(distances.min()))
-    if not most:
-        return np.zeros((K, 0))  # ARPACK cannot start on a zero matrix
-    values, vectors = largest_eigenpairs(distances, n, product, whole)
-    real = values > max(1e-9, K * np.finfo(distances.dtype).eps) * max(most, 1e-12)  # larger than rounding errors
-    return np.asarray(vectors[:, real] * np.sqrt(K), np.float64)
-
-
-def principal_axes(points: NDArray[Any], n: int) -> Floats:
-    """The leading axes [K, m] of points [K, d], with mean 0 and variance 1: equal to `coordinates` of their squared distances."""
-    X = points - points.mean(0, dtype=np.float64)
-    values, vectors = np.linalg.eigh(X.T @ X)
-    largest = np.argsort(values)[::-1][: min(n, len(X) - 1)]
-    real = largest[values[largest] > 1e-9 * max(float((X**2).sum(1).max(initial=0.0)), 1e-12)]
-    return np.asarray(X @ vectors[:, real] * np.sqrt(len(X) / values[real]), np.float64)
 
 
 def largest_eigenpairs(

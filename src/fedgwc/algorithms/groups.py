@@ -1,0 +1,143 @@
+"""Who trains together: the part in which clustered methods differ.
+
+N clients, n of them in a round, G groups with a model each. A round asks in this order: `plan` (who trains which model),
+`regroup` (to whose step each answer belongs), the server's step, `divide` (which groups fall apart after it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from fedgwc.algorithms.aggregate import Server
+from fedgwc.core.protocols import Arrays, Engine, LearnsFrom, Observation
+from fedgwc.core.sampling import cohort_size, sample
+from fedgwc.core.tensors import stacked
+from fedgwc.core.types import Floats, Ids, Rng, Updates
+
+S = TypeVar("S")
+Parents = Sequence[int] | None  # for each group the one whose model and momentum it goes on from; None: nothing has changed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who trains in a round, and from which model."""
+
+    clients: Ids  # [n]
+    models: Tensor  # [M, D]
+    which: Ids  # [n] rows of `models`
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round has brought."""
+
+    plan: Plan
+    updates: Updates  # n answers
+    weights: Floats  # [n] what each counts by in the server's mean
+    rate: float  # share of the clients that train
+    rng: Rng
+
+    def groups_of(self, labels: Callable[[], Ids]) -> Ids:
+        """Look up the group [n] of each answer; `labels` [N] are asked only where others answered than were planned."""
+        asked, answered = self.plan.clients, self.updates.clients
+        return self.plan.which if np.array_equal(answered, asked) else labels()[answered]
+
+
+class Groups(Protocol[S]):
+    """A way to group clients. What a method does not need has a default; the state is a frozen dataclass."""
+
+    @property
+    def n_models(self) -> int | None:
+        """How many independent initialisations `init` wants, [n_models, D]; None: one model [D]."""
+        return None
+
+    @property
+    def learns_from(self) -> LearnsFrom:
+        """What of single clients the groups follow from."""
+        return "sums"
+
+    def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], S]:
+        """Return the groups' first models and the first state."""
+        ...
+
+    def plan(self, state: S, servers: Sequence[Server], rate: float, engine: Engine, rng: Rng) -> Plan | None:
+        """Choose who trains which model; None: nobody can."""
+        ...
+
+    def regroup(self, state: S, round: Round) -> tuple[S, Ids, Parents]:
+        """Say to whose step each answer [n] belongs."""
+        ...
+
+    def divide(self, state: S, round: Round, group: Ids) -> tuple[S, Parents]:
+        """Change groups after the step; `group` [n] is that of each answer."""
+        return state, None
+
+    def labels(self, state: S) -> Ids:
+        """Return the group [N] whose model serves each client."""
+        ...
+
+    def numbers(self, state: S) -> Ids | None:
+        """Return a number [G] that stays with each group while others come and go; None: its place."""
+        return None
+
+    def copied(self, state: S) -> S:
+        """Copy the arrays that a round writes to."""
+        return state
+
+    def room(self, state: S) -> int | None:
+        """Return how many clients may join; None: any number."""
+        return None
+
+    def grow(self, state: S, rows: Ids) -> tuple[S, Parents]:
+        """Add clients N, N + 1, ... to the groups `rows` [n]."""
+        ...
+
+    def warnings(self, n_clients: int) -> list[str]:
+        """Return warnings about the federation's size; InputError if it is too large."""
+        return []
+
+    def observe(self, state: S) -> Observation:
+        """Explain the last round."""
+        return Observation()
+
+    def tree(self, state: S) -> list[dict[str, Any]]:
+        """List all clusters that ever were; empty for methods that never divide any."""
+        return []
+
+    def matrices(self, state: S) -> Mapping[str, Arrays]:
+        """Return what is known of each group's members."""
+        return {}
+
+
+def everybody(n_clients: int, rate: float, rng: Rng) -> Ids:
+    """Draw a cohort from all clients."""
+    return sample(np.arange(n_clients), cohort_size(n_clients, rate), rng.generator(0))
+
+
+def plan_of(cohorts: Sequence[Ids], servers: Sequence[Server]) -> Plan:
+    """Let each group's cohort train the group's model."""
+    which = np.repeat(np.arange(len(cohorts)), [len(cohort) for cohort in cohorts])
+    return Plan(np.concatenate(cohorts), stacked([s.theta for s in servers]), which)
+
+
+def labels_of(members: Sequence[Ids]) -> Ids:
+    """Return the group [N] of each client from the groups' members."""
+    labels = np.empty(sum(map(len, members)), np.int64)
+    labels[np.concatenate(members)] = np.repeat(np.arange(len(members)), [len(m) for m in members])
+    return labels
+
+
+def most_common(labels: Ids, n_groups: int) -> Ids:
+    """Put clients without a group (-1) into the one that most of the others are in."""
+    chosen = np.bincount(labels[labels >= 0], minlength=n_groups)
+    return np.where(labels < 0, chosen.argmax(), labels)
+
+
+def joined(members: Ids, rows: Ids, group: int, first: int) -> Ids:
+    """Add those of the clients `first`, `first` + 1, ... to a group's members whose row names it."""
+    return np.concatenate([members, first + np.flatnonzero(rows == group)])  # numbers grow, so members stay sorted

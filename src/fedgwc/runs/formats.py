@@ -1,0 +1,90 @@
+"""Recipes and run folders of earlier versions, read as what they meant.
+
+Format 1 is that of 0.1.0, which wrote no number. There `fedgwc` was the package's own rule and `fedgwc-paper` the paper's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedgwc.core.errors import InputError
+
+FORMAT = 2
+OLD_NAMES = {"fedgwc": "auto", "fedgwc-paper": "fedgwc"}  # what 0.1.0 called them, and what they are called today
+# What every run of a rule had in 0.1.0, and is no setting any more.
+FIXED: dict[str, dict[str, Any]] = {
+    "windows": {"statistics": "plain", "loss_samples": 0, "normalise": False, "cohort": "rate", "sampling": "uniform"},
+    "mse": {"loss_samples": 0, "mse_average": True, "failure_resets_mse": True, "after_split": "keep"},
+}
+AUTO = (
+    *("rate", "server", "n_max", "min_size", "sides", "echo", "visits", "agreement", "directions", "contrast", "gain", "doubt"),
+    *("drift", "second_look", "pairs_up_to"),
+)
+PAPER = (
+    *("rate", "server", "statistics", "normalise", "start", "cohort", "sampling", "pairs_up_to", "eps", "beta", "n_max"),
+    *("min_size", "mse_over", "patience", "features", "scaled", "score", "assign", "groups_by_cohort", "strict"),
+)
+
+
+def current(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe's tables in today's format; InputError if its meaning is not certain."""
+    number = tables.get("format", 1)
+    if number == FORMAT:
+        return dict(tables)
+    if number != 1:
+        raise InputError(f"format {number!r} is of another version of fedgwc; this one reads formats 1 and {FORMAT}")
+    _refuse_old_names(tables)
+    renamed = {name: _renamed(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
+    return {**renamed, "format": FORMAT}
+
+
+def _refuse_old_names(tables: Mapping[str, Any]) -> None:
+    chosen = tables.get("algorithm")
+    named = chosen.get("name") if isinstance(chosen, Mapping) else None
+    if named in OLD_NAMES:
+        raise InputError(
+            f"algorithm.name={named} has meant two things: auto, the package's own rule (fedgwc until 0.1.0), and fedgwc, the "
+            f"paper's text (fedgwc-paper until 0.1.0); write the one that you mean, and format = {FORMAT} beside it"
+        )
+    if old := [name for name in tables if name in OLD_NAMES]:
+        raise InputError(
+            f"the table [{old[0]}] is of 0.1.0, where fedgwc was what auto is today, and fedgwc-paper what fedgwc is; "
+            f"rename it, and write format = {FORMAT} at the top of the recipe"
+        )
+
+
+def _renamed(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {"server" if key == "aggregator" else key: value for key, value in table.items()}
+
+
+def folder_tables(tables: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the experiment of a run's folder in today's format, and a line on what has another name now."""
+    if tables.get("format", 1) != 1:
+        return current(tables), ""
+    algorithm = tables.get("algorithm")
+    if not isinstance(algorithm, Mapping):
+        return {**tables, "format": FORMAT}, ""
+    told = _renamed(algorithm)
+    name = str(told.get("name"))
+    if "when" in told:
+        told = _by_losses(name, told)
+    note = f"written by fedgwc 0.1.0, which called this algorithm {name}" if told.get("name") != name else ""
+    return {**tables, "algorithm": told, "format": FORMAT}, note
+
+
+def _by_losses(name: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Translate the settings of 0.1.0's FedGWC, whose rules shared one table."""
+    rule = told["when"]
+    odd = [key for key, value in FIXED.get(rule, {}).items() if told.get(key, value) != value]
+    if rule not in FIXED or odd:
+        what = f"{odd[0]}={told[odd[0]]}" if odd else f"when={rule}"
+        raise InputError(f"the run has {name} with {what}, which only fedgwc 0.1.0 knows; read it with that version")
+    if rule == "windows":
+        return {"name": OLD_NAMES.get(name, name), **{key: told[key] for key in AUTO if key in told}}
+    alpha = {"constant": told.get("alpha", 0.1), "cohort": 0.0}.get(told.get("step", "1/n"))
+    if alpha is None:
+        raise InputError(
+            f"the run has {name} with when=mse and step=1/n, which only fedgwc 0.1.0 knows; read it with that version"
+        )
+    return {"name": OLD_NAMES.get(name, name), "alpha": alpha, **{key: told[key] for key in PAPER if key in told}}
