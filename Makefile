@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup run test test-slow lint golden bench torture browser clean
+.PHONY: help setup run test test-slow lint coverage architecture golden bench torture browser clean
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -23,9 +23,10 @@ setup: .venv/dev ## Create .venv with the package and all that tests need
 run: .venv/core ## The main job: FedAvg against FedGWC on digits
 	$(BIN)/fedgwc run
 
-lint: .venv/dev ## Style, types and layers
+lint: .venv/dev ## Style, spelling, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -34,6 +35,13 @@ test: lint ## Lint, types and tests
 
 test-slow: .venv/dev ## The checks that take longer
 	$(BIN)/pytest -n 2 --dist worksteal -m slow
+
+coverage: .venv/dev ## Lines and branches that `make test` runs: a table, and build/coverage/index.html
+	@mkdir -p build
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" --cov --cov-report=term --cov-report=html
+
+architecture: .venv/dev ## Draw the picture in ARCHITECTURE.md anew
+	$(BIN)/python -m tests.architecture
 
 golden: .venv/dev ## Whether results are, bit for bit, those of another commit: make golden BASE=v0.1.0
 	@test -n "$(BASE)" || { echo "say which commit to compare with: make golden BASE=COMMIT"; exit 2; }

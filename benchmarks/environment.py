@@ -19,7 +19,7 @@ def python_of_others() -> str:
         venv.create(PLACE, clear=True, with_pip=True)
         # The same PyTorch as ours, and what our models import.
         torch = f"torch=={version('torch').split('+')[0]}"
-        pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         if subprocess.run([*pip, torch, "safetensors", *PACKAGES]).returncode:
             sys.exit("the packages to compare with could not be installed; see pip's message above")
         finished.touch()

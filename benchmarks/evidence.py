@@ -179,7 +179,7 @@ def judge(candidate: str, federation: str, path: Path) -> Outcome:
     return outcome(about, algorithm.clustering(state).labels, trace.counts, trace.truth)
 
 
-def outcome(about: tuple[Any, ...], labels: Ids, counts: Floats | None, truth: Ids | None) -> Outcome:
+def outcome(about: tuple[str, str, str, int, int | None], labels: Ids, counts: Floats | None, truth: Ids | None) -> Outcome:
     """`about`: candidate, federation, recording, rounds, and the round of the first split."""
     was = wadb = None
     if labels.any() and counts is not None:

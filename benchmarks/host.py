@@ -104,6 +104,7 @@ def bare(name: str, blocks: int, n_clusters: int = 1) -> float:
     state: Any = algorithm.init(engine.model.vector(), engine.federation.n_clients)
     step = getattr(algorithm, "advance", algorithm.round)
     if n_clusters > 1:  # as a run has them after its splits
+        assert isinstance(algorithm, FedGWC)
         state = type(state)(
             tuple(children(algorithm, state.clusters[0], np.arange(100) % n_clusters, {}, 1, 0)),
             (),

@@ -11,8 +11,10 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgwc.core.errors import InputError
 from fedgwc.data.sources.roots import data_root
@@ -73,9 +75,9 @@ def small(run: Path, into: Path) -> None:
     """A run's losses and what is known of its clients. Half precision: a loss moves by far more from batch to batch."""
     trace = RunFolder(run).trace_with_clients()
     trace["L"], trace["ids"] = trace["L"].astype(np.float16), trace["ids"].astype(np.int16)
-    kept = {name: trace[name] for name in ("ids", "L", "truth", "counts", "sizes") if name in trace}
+    kept: dict[str, NDArray[Any]] = {name: trace[name] for name in ("ids", "L", "truth", "counts", "sizes") if name in trace}
     into.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(into, **kept)
+    np.savez_compressed(into, allow_pickle=False, **kept)
 
 
 if __name__ == "__main__":

@@ -48,8 +48,11 @@ def window_of_pairs(K: int) -> dict[str, float]:
     """The end of a later window of the default, with the state it needs: means of all pairs, distances and echoes until then."""
     algorithm = FedGWC(pairs_up_to=K)
     cluster = algorithm.init(torch.zeros(1), K).clusters[0]
+    assert cluster.sides is not None
+    assert cluster.spreads is not None
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 2, K)
+    assert cluster.echo is not None
     for rows in np.array_split(np.arange(K), max(1, K // 1000)):
         shape = (len(rows), K)
         cluster.visits[rows] = rng.integers(0, 6, shape)  # three on average, and some pairs have never met
@@ -64,6 +67,8 @@ def window_of_clients(K: int) -> dict[str, float]:
     """The same by client, after 20 windows."""
     algorithm = FedGWC(pairs_up_to=0)
     cluster = algorithm.init(torch.zeros(1), K).clusters[0]
+    assert cluster.sides is not None
+    assert cluster.spreads is not None
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 2, K)
     cluster.visits[:] = rng.poisson(30, K)

@@ -51,14 +51,14 @@ def all_variants(n: int) -> Iterator[Variant]:
     left, right = tc.images_last(images), tc.images_last(pooled)
     for (bb, bk, warps), stages in product(((64, 128, 8), (32, 128, 8), (32, 64, 4), (64, 64, 4)), (2, 3, 4)):
         for shares in (max(1, 264 // n // (2 if warps == 4 else 1) // f) for f in (1, 2)):
-            how = ((bb, 64, bk), warps, stages, shares)
-            call = partial(tb.launch_weight_gradient_of_squares, left, right, where, FIVE, NONE, "tf32", *how)
-            yield "first weights", how, call
+            shared = ((bb, 64, bk), warps, stages, shares)
+            call = partial(tb.launch_weight_gradient_of_squares, left, right, where, FIVE, NONE, "tf32", *shared)
+            yield "first weights", shared, call
     turned = tc.images_last(slopes)
     for tile, warps, stages, shares in product(((128, 64, 64), (128, 64, 32), (256, 64, 32)), (4, 8), (3, 4), (1, 2, 3)):
-        how = (tile, warps, stages, shares)
-        call = partial(tc.launch_weight_gradient, right, turned, FIVE, NONE, "tf32", *how, True)
-        yield "second weights", how, call
+        shared = (tile, warps, stages, shares)
+        call = partial(tc.launch_weight_gradient, right, turned, FIVE, NONE, "tf32", *shared, True)
+        yield "second weights", shared, call
     yield "turn pooled", (), partial(tc.images_last, pooled)
     yield "turn images", (), partial(tc.images_last, images)
     where_second = tb.launch_forward(pooled, second, bias, NONE, True, "tf32", (64, 64, 32), 4, 4)[2]

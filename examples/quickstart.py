@@ -21,6 +21,7 @@ for number, state in fedgwc.rounds(algorithm, engine, start, federation.n_client
         scores = evaluate_clustering(algorithm.clustering(state), engine, federation, federation.class_counts())
         print(f"round {number}: accuracy {scores['accuracy']:.1%}, clusters {scores['clusters']}")
 
+assert federation.groups is not None  # made here, so they are known
 for cluster in state.clusters:
     shifted = np.flatnonzero(federation.groups[cluster.members] == 1)
     print(f"cluster {cluster.id}, born in round {cluster.born}: {len(cluster.members)} clients, {len(shifted)} of them shifted")

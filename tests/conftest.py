@@ -7,13 +7,13 @@ import os
 # Tests run in parallel processes; threads inside an operator would only fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from hypothesis import settings
 
 from fedgwc.runs.experiment import Experiment, experiment
+from fedgwc.runs.progress import Silent
 
 # The same examples for everybody, so that a test fails where something was changed. HYPOTHESIS_PROFILE=explore draws others.
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -29,9 +29,25 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def small() -> Callable[..., Experiment]:
+class Listener(Silent):
+    """A watcher that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.heard.append(text)
+
+
+class Small(Protocol):
     """An experiment on 20 clients of digits: `small("auto", local={...}, rounds=3)`."""
+
+    def __call__(self, name: str = "fedavg", **changes: Any) -> Experiment: ...
+
+
+@pytest.fixture
+def small() -> Small:
+    """Return the function that makes small experiments."""
 
     def build(name: str = "fedavg", **changes: Any) -> Experiment:
         tables = {**SMALL, "algorithm": {"name": name, "rate": 0.3}}

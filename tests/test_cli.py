@@ -56,7 +56,7 @@ def test_importing_the_package_does_not_import_the_extras() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
-def test_the_default_job_compares_fedavg_with_fedgwc(tmp_path) -> None:
+def test_the_default_job_compares_fedavg_with_fedgwc(tmp_path: Path) -> None:
     done = fedgwc("run", *QUICK, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^fedavg +1 ", done.stdout, re.M)
@@ -112,7 +112,7 @@ def test_every_argument_has_a_description(told: Told) -> None:
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(args: list[str], message: str, told: Told, tmp_path) -> None:
+def test_a_mistake_is_one_sentence_and_exit_code_2(args: list[str], message: str, told: Told, tmp_path: Path) -> None:
     (tmp_path / "occupied").mkdir()
     (tmp_path / "occupied" / "file").write_text("mine")
     code, _, said = told(*args)
@@ -124,7 +124,9 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(args: list[str], message: str
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory\nat line 1")])
-def test_memory_that_runs_out_is_one_sentence(error: Exception, capsys, monkeypatch) -> None:
+def test_memory_that_runs_out_is_one_sentence(
+    error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fedgwc.cli.app import main
 
     def fail(*_: object) -> None:
@@ -139,14 +141,14 @@ def test_memory_that_runs_out_is_one_sentence(error: Exception, capsys, monkeypa
         main(["run"])
 
 
-def test_a_mistake_ends_the_process_with_nothing_else_said(tmp_path) -> None:
+def test_a_mistake_ends_the_process_with_nothing_else_said(tmp_path: Path) -> None:
     done = fedgwc("run", "--resume", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"fedgwc: .*--resume needs --out.*\n", done.stderr)
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_on_a_comparison_says_where_it_goes_on(tmp_path) -> None:
+def test_ctrl_c_on_a_comparison_says_where_it_goes_on(tmp_path: Path) -> None:
     """Two runs at a time; a terminal sends Ctrl-C to all processes."""
     command = [sys.executable, "-m", "fedgwc", "compare", "digits", "--set", "rounds=100000", "-j", "2"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -160,7 +162,7 @@ def test_ctrl_c_on_a_comparison_says_where_it_goes_on(tmp_path) -> None:
     assert len({checkpoint.parent for checkpoint in tmp_path.glob("runs/*/*/state/*.ckpt")}) == 2
 
 
-def test_compare_writes_one_table_and_does_nothing_twice(told: Told, tmp_path) -> None:
+def test_compare_writes_one_table_and_does_nothing_twice(told: Told, tmp_path: Path) -> None:
     args = ["compare", "--algorithms", "fedavg,fedavgm", "--seeds", "2", *QUICK, "--out", "c", "-j", "1"]
     code, out, said = told(*args)
     assert code == 0, said

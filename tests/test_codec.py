@@ -26,7 +26,7 @@ class Mixed:
     scalar: Any
 
 
-def test_a_state_comes_back_as_it_was():
+def test_a_state_comes_back_as_it_was() -> None:
     state = Mixed((Inner(1), 2.5), (1, 2, 3), {"a": Inner("b")}, None, np.array(7.0))
     again = unpack(pack(state), Mixed)
     assert again == state
@@ -34,11 +34,11 @@ def test_a_state_comes_back_as_it_was():
 
 
 @pytest.mark.parametrize("value", [[1, 2], {1, 2}, object()])
-def test_what_would_not_come_back_is_refused(value):
+def test_what_would_not_come_back_is_refused(value: object) -> None:
     with pytest.raises(TypeError, match=f"not {type(value).__name__}"):
         pack(Inner(value))
 
 
-def test_what_the_annotation_leaves_open_is_refused():
+def test_what_the_annotation_leaves_open_is_refused() -> None:
     with pytest.raises(InputError, match="does not say what is in it"):
         unpack(pack(Inner((1, 2))), Inner)

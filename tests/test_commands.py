@@ -315,7 +315,9 @@ def test_score_of_one_cluster_says_why_there_is_no_number(fedgwc: Command, table
     ],
     ids=["other clients", "twice", "ragged", "columns", "empty", "words", "negative", "no class", "one class"],
 )
-def test_score_mistakes(fedgwc: Command, tables, tmp_path: Path, counts, labels, message: str) -> None:
+def test_score_mistakes(
+    fedgwc: Command, tables: tuple[Path, Path], tmp_path: Path, counts: list[str] | None, labels: list[str] | None, message: str
+) -> None:
     first = tables[0] if counts is None else write(tmp_path / "c.csv", *counts)
     second = tables[1] if labels is None else write(tmp_path / "l.csv", *labels)
     refused(fedgwc("score", first, second), message)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from fedgwc.runs.tables import comparison_table
 QUICK = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
 
 
-def test_a_sweep_reports_the_best_beside_what_was_tried(tmp_path, capsys) -> None:
+def test_a_sweep_reports_the_best_beside_what_was_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compare_command("digits", ["fedavg", "ifca"], 2, QUICK, tmp_path, sweeps=["ifca.k=2,3"], jobs=1)
     rows = list(csv.reader((tmp_path / "comparison.csv").read_text().splitlines()))
     assert rows[0][0] == "algorithm"
@@ -28,21 +30,21 @@ def test_a_sweep_reports_the_best_beside_what_was_tried(tmp_path, capsys) -> Non
     assert "±" in capsys.readouterr().out
 
 
-def test_the_rule_that_picked_is_told_where_there_was_a_choice(tmp_path, capsys) -> None:
+def test_the_rule_that_picked_is_told_where_there_was_a_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compare_command("digits", ["ifca"], 1, [*QUICK, "rounds=1"], tmp_path / "a", sweeps=["ifca.k=2,3"], jobs=1)
     assert f"{PICKED} {tmp_path / 'a' / 'everything-tried.md'} has all that were tried." in capsys.readouterr().out
     compare_command("digits", ["ifca"], 1, [*QUICK, "rounds=1"], tmp_path / "b", jobs=1)
     assert PICKED not in capsys.readouterr().out
 
 
-def test_switches_and_text_are_swept_too(tmp_path) -> None:
+def test_switches_and_text_are_swept_too(tmp_path: Path) -> None:
     sweeps = ["algorithm.second_look=true,false", 'model.name="mlp"']
     compare_command("digits", ["auto"], 1, [*QUICK, "rounds=1"], tmp_path, sweeps=sweeps, jobs=1)
     tried = list(csv.reader((tmp_path / "everything-tried.csv").read_text().splitlines()))
     assert [r[0] for r in tried[1:]] == [f"fedgwc second_look={v} name=mlp" for v in (True, False)]
 
 
-def test_a_swept_path_names_a_folder_beside_the_others(tmp_path) -> None:
+def test_a_swept_path_names_a_folder_beside_the_others(tmp_path: Path) -> None:
     sweeps = [f"data.partition_file={tmp_path}/a.npz,b.npz"]
     names = [run.name for run in _plan("digits", ["fedavg"], 1, ["data.name=cifar10", *QUICK[:1]], "full", sweeps, "rounds")]
     assert names == [f"fedavg-partition_file={str(tmp_path).replace('/', '_')}_a.npz-seed0", "fedavg-partition_file=b.npz-seed0"]
@@ -58,18 +60,18 @@ def test_a_folders_name_is_no_longer_than_systems_allow() -> None:
     assert all(name.startswith("fedavg-hidden=[8, 8, ") for name in names)
 
 
-def test_seeds_count_from_the_one_that_is_set(tmp_path) -> None:
+def test_seeds_count_from_the_one_that_is_set(tmp_path: Path) -> None:
     compare_command("digits", ["fedavg"], 2, [*QUICK, "rounds=1", "seed=4"], tmp_path, jobs=1)
     assert {p.name for p in tmp_path.glob("fedavg-*")} == {"fedavg-seed4", "fedavg-seed5"}
     assert RunFolder(tmp_path / "fedavg-seed4").config()["experiment"]["seed"] == 4
 
 
-def test_what_is_swept_twice_runs_once(tmp_path) -> None:
+def test_what_is_swept_twice_runs_once(tmp_path: Path) -> None:
     compare_command("digits", ["ifca"], 1, [*QUICK, "rounds=1"], tmp_path, sweeps=["ifca.k=2,2"], jobs=1)
     assert [p.name for p in tmp_path.glob("ifca-*")] == ["ifca-k=2-seed0"]
 
 
-def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path) -> None:
+def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path: Path) -> None:
     compare_command("digits", ["fedavg", "auto"], 1, QUICK, tmp_path, jobs=1, equal="updates")
     for name in ("fedavg", "auto"):
         last = json.loads((tmp_path / f"{name}-seed0" / "metrics.jsonl").read_text().splitlines()[-1])
@@ -78,7 +80,7 @@ def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path) -> None:
     assert config["experiment"]["evaluate"]["client_updates"] == 40
 
 
-def test_a_run_that_stopped_earlier_is_not_taken_for_a_longer_one(tmp_path) -> None:
+def test_a_run_that_stopped_earlier_is_not_taken_for_a_longer_one(tmp_path: Path) -> None:
     for n in (10, 20, 20):
         compare_command("digits", ["fedavg"], 1, [*QUICK, f"evaluate.client_updates={n}"], tmp_path, jobs=1)
         assert RunFolder(tmp_path / "fedavg-seed0").metrics()[-1]["client_updates"] == n
@@ -88,7 +90,7 @@ def test_a_run_that_stopped_earlier_is_not_taken_for_a_longer_one(tmp_path) -> N
         compare_command("digits", ["fedavg"], 1, [*QUICK, "evaluate.client_updates=5"], tmp_path, jobs=1)
 
 
-def test_names_may_have_spaces_between_them(tmp_path, capsys) -> None:
+def test_names_may_have_spaces_between_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sets = [x for s in QUICK for x in ("--set", s)]
     with pytest.raises(SystemExit) as end:
         main(["compare", "digits", "-a", "fedavg, ifca,fedavg", *sets, "--out", str(tmp_path), "-j", "1"])
@@ -97,7 +99,7 @@ def test_names_may_have_spaces_between_them(tmp_path, capsys) -> None:
 
 
 @pytest.mark.slow
-def test_runs_in_parallel_equal_runs_in_a_row(tmp_path) -> None:
+def test_runs_in_parallel_equal_runs_in_a_row(tmp_path: Path) -> None:
     for jobs in (1, 2):
         compare_command("digits", ["fedavg", "cfl"], 2, QUICK, tmp_path / str(jobs), jobs=jobs)
     models = list((tmp_path / "1").glob("*/models/*"))
@@ -121,7 +123,7 @@ def test_runs_in_parallel_equal_runs_in_a_row(tmp_path) -> None:
         ({"algorithms": ["fedavg", "nope"]}, "unknown algorithm 'nope'"),
     ],
 )
-def test_mistakes(change: dict, message: str, tmp_path) -> None:
+def test_mistakes(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     arguments = {
         "recipe": "digits",
         "algorithms": ["fedavg", "ifca"],
@@ -135,7 +137,7 @@ def test_mistakes(change: dict, message: str, tmp_path) -> None:
     assert not (tmp_path / "c").exists()
 
 
-def test_a_process_that_failed_is_not_said_to_have_lacked_memory(tmp_path) -> None:
+def test_a_process_that_failed_is_not_said_to_have_lacked_memory(tmp_path: Path) -> None:
     assert "memory" not in _lost("ifca-seed0", 1).problem
     assert "memory" in _lost("ifca-seed0", -9).problem
     (tmp_path / "file").touch()

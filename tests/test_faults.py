@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from torch import Tensor
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.algorithms.fedgwc.interactions import affinity, fedgw_cluster
-from fedgwc.core.types import Rng, Updates
-from fedgwc.core.work import LocalTraining
+from fedgwc.core.types import Ids, Rng, Updates
+from fedgwc.core.work import LocalTraining, Work
 from fedgwc.data.federation import Federation, from_arrays
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.settings import EngineSettings
@@ -23,8 +25,8 @@ from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
 from fedgwc.runs.experiment import experiment
 from fedgwc.runs.loop import run
-from fedgwc.runs.progress import Silent
 from fedgwc.training.flat_model import FlatModel
+from tests.conftest import Listener, Small
 
 NO_SHRINKING = (Phase.explicit, Phase.generate)  # a whole run is costly, and small as it is
 KINDS = ("plain", "one sample", "one class", "constant", "copies", "large", "overflowing")
@@ -98,7 +100,7 @@ class Made:
     def __init__(self, losses: np.ndarray, models: np.ndarray, absent: set[int]) -> None:
         self.losses, self.models, self.absent = torch.from_numpy(losses), torch.from_numpy(models), absent
 
-    def train(self, clients, models, which, seed) -> Updates:
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         there = np.array([k for k in clients if k not in self.absent], np.int64)
         at = torch.from_numpy(there)
         sizes = torch.ones(len(there), dtype=torch.int64)
@@ -144,10 +146,8 @@ def test_clustering_takes_any_interaction_matrix(assign: str, score: str, data: 
     assert not any(np.isnan(s) for s in scores.values())
 
 
-def test_a_failed_client_is_told_of_once_and_counted(small, tmp_path, monkeypatch) -> None:
-    heard: list[str] = []
-    watcher = Silent()
-    watcher.message = heard.append  # type: ignore[method-assign]
+def test_a_failed_client_is_told_of_once_and_counted(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = Listener()
     original = Simulator.train
 
     def without_3(self: Simulator, *args: object) -> Updates:
@@ -156,17 +156,17 @@ def test_a_failed_client_is_told_of_once_and_counted(small, tmp_path, monkeypatc
 
     monkeypatch.setattr(Simulator, "train", without_3)
     result = run(small(rounds=6, algorithm={"rate": 1.0}), tmp_path / "r", progress=watcher)
-    assert heard == ["client 3 failed in round 1 (its model or loss is not finite) and was left out"]
+    assert watcher.heard == ["client 3 failed in round 1 (its model or loss is not finite) and was left out"]
     assert result.last["failures"] == 6
     with np.load(tmp_path / "r" / "per_client.npz") as file:
         assert file["failures"].tolist() == [6 if k == 3 else 0 for k in range(20)]
 
 
-def test_a_diverging_client_does_not_stop_the_others(small) -> None:
+def test_a_diverging_client_does_not_stop_the_others(small: Small) -> None:
     """One client's images are 1e20 times too bright: its loss is infinite in the first step, and only its own."""
     job = small("auto", algorithm={"rate": 1.0})
     federation = job.federation()
-    federation.x[torch.from_numpy(federation.train[0])] *= 1e20  # type: ignore[index]
+    federation.x[torch.from_numpy(federation.train[0])] *= 1e20
     meter = Meter(job.simulator(federation), 20)
     state = job.algorithm.init(FlatModel(job.module(federation)).vector(), 20)
     for number in range(1, 5):

@@ -33,10 +33,11 @@ def test_rewards_that_clients_computed_give_the_same_interactions(normalise: boo
 
     clients, losses = np.array([0, 1, 3, 4]), torch.tensor([[1.0], [2.0], [4.0], [8.0]])
     told = Updates(clients, torch.zeros(4, 1), losses, torch.ones(4))
-    kept = replace(told, losses=torch.empty(4, 0), rewards=torch.from_numpy(gaussian_rewards(losses.numpy())))
+    all_rewards = torch.from_numpy(gaussian_rewards(losses.numpy()))
+    kept = replace(told, losses=torch.empty(4, 0), rewards=all_rewards)
     np.testing.assert_array_equal(after_round(told).P, after_round(kept).P)
     for lost, visited in (([2], [0, 1, 4]), ([1, 2], [])):
-        rewards = kept.rewards.clone()
+        rewards = all_rewards.clone()
         rewards[lost] = torch.nan
         after = after_round(replace(kept, rewards=rewards))
         assert np.flatnonzero(after.visits.diagonal()).tolist() == visited
@@ -61,4 +62,6 @@ def test_readings_of_the_cohort_are_heard_as_its_losses_would_be() -> None:
     for unknown in (None, torch.full((4, 4), torch.nan)):
         assert after_round(replace(kept, readings=unknown)).heard == 0
     numbered = replace(kept, readings=torch.arange(16.0).reshape(4, 4))
-    assert numbered.of(np.array([1, 4])).readings[:, 0].tolist() == [4.0, 12.0]
+    of_two = numbered.of(np.array([1, 4])).readings
+    assert of_two is not None
+    assert of_two[:, 0].tolist() == [4.0, 12.0]

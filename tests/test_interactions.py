@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fedgwc.algorithms.fedgwc.spectral import embedding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.typing import ArrayLike, NDArray
 
 from fedgwc.algorithms.auto.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
 from fedgwc.algorithms.fedgwc import perception
 from fedgwc.algorithms.fedgwc.interactions import affinity, fedgw_cluster, update_interactions, update_weights, weight_interval
-from fedgwc.algorithms.fedgwc.spectral import embedding
 from fedgwc.core.errors import InputError
 from fedgwc.metrics import adjusted_rand_index
 
@@ -52,15 +53,15 @@ def test_loss_sampling_estimates_the_same_statistics() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("value", [1e-8, 2.5, 1e6])
-def test_losses_equal_up_to_rounding_give_reward_one(value: float, dtype: type) -> None:
-    x = np.full((5, 3), value, dtype)
+def test_losses_equal_up_to_rounding_give_reward_one(value: float, dtype: type[np.floating]) -> None:
+    x: NDArray[np.floating] = np.full((5, 3), value, dtype)
     assert gaussian_rewards(x).tolist() == [1.0] * 5
     x[0] = np.nextafter(x[0], dtype(np.inf))
     assert gaussian_rewards(x).tolist() == [1.0] * 5
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_losses_of_zero_give_reward_one(dtype: type) -> None:
+def test_losses_of_zero_give_reward_one(dtype: type[np.floating]) -> None:
     assert gaussian_rewards(np.zeros((5, 3), dtype)).tolist() == [1.0] * 5
 
 
@@ -92,10 +93,10 @@ def test_a_step_of_two_clients_carries_no_information() -> None:
         ([[1.0], [2.0], [10**400]], "losses must be numbers.* too large"),
     ],
 )
-def test_impossible_losses(losses: object, message: str) -> None:
+def test_impossible_losses(losses: ArrayLike, message: str) -> None:
     for read in (gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances, first_losses):
         with pytest.raises(InputError, match=message):
-            read(losses)  # type: ignore[operator]
+            read(losses)
 
 
 @pytest.mark.parametrize(
@@ -269,12 +270,12 @@ def test_affinity_equals_the_loop(K: int) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"features": "columns"}, {"scaled": True}], ids=["rows", "columns", "scaled"])
-def test_a_large_affinity_is_the_same_in_blocks_of_float32(options: dict[str, object], monkeypatch) -> None:
+def test_a_large_affinity_is_the_same_in_blocks_of_float32(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     P = random_matrix(31)
     whole = affinity(P, 0.3, **options)  # type: ignore[arg-type]
     monkeypatch.setattr(perception, "LARGE", 8)
     blocks = affinity(P, 0.3, **options)  # type: ignore[arg-type]
-    assert (whole.dtype, blocks.dtype) == (np.float64, np.float32)
+    assert [P.dtype.name for P in (whole, blocks)] == ["float64", "float32"]
     np.testing.assert_allclose(blocks, whole, rtol=1e-5)
     np.testing.assert_array_equal(blocks, blocks.T)
 
@@ -407,7 +408,7 @@ def test_disconnected_and_isolated_clients_do_no_harm() -> None:
 
 
 @pytest.mark.parametrize("large", [1000, 100], ids=["float64", "float32"])
-def test_truncated_and_dense_eigenvectors_agree(large: int, monkeypatch) -> None:
+def test_truncated_and_dense_eigenvectors_agree(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perception, "LARGE", large)
     P, truth = two_groups((300, 150, 60), noise=0.05)
     labels, _ = fedgw_cluster(P, 0.5, score="embedding", assign="cluster_qr")

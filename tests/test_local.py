@@ -9,11 +9,11 @@ from fedgwc.core import random
 from fedgwc.core.errors import InputError
 from fedgwc.core.work import LocalTraining
 from fedgwc.training.flat_model import FlatModel
-from fedgwc.training.minibatches import minibatches
+from fedgwc.training.minibatches import Minibatches, minibatches
 from fedgwc.training.step import lone_grad, sgd_step
 
 
-def batches_of(local: LocalTraining, sizes: list[int], seed: int = 0):
+def batches_of(local: LocalTraining, sizes: list[int], seed: int = 0) -> Minibatches:
     ids = np.arange(len(sizes))
     return minibatches(local, torch.tensor(sizes), random.keys(seed, ids))
 
@@ -155,7 +155,8 @@ def test_the_lone_gradient_is_the_stackable_one_bit_for_bit() -> None:
             self.norm, self.layer, self.idle = nn.BatchNorm1d(3), nn.Linear(3, 2), nn.Linear(2, 2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layer(self.norm(x))
+            answer: torch.Tensor = self.layer(self.norm(x))
+            return answer
 
     torch.manual_seed(0)
     model = FlatModel(Net())

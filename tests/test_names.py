@@ -21,7 +21,7 @@ from fedgwc.report.page import html
 from fedgwc.runs.experiment import experiment
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run
-from fedgwc.runs.progress import Silent
+from tests.conftest import Listener
 
 FILES = {  # of a client -> what it is called in tables
     "-2 wards": "'-2 wards",
@@ -138,11 +138,9 @@ def test_names_that_cannot_be_those_of_the_clients_are_left_out(names: np.ndarra
 def test_who_fails_is_named(tmp_path: Path) -> None:
     for name, scale in (("berlin", 1.0), ("paris", 1e30), ("rome", 1.0)):
         np.savez(tmp_path / name, x=np.full((8, 2), scale, np.float32), y=np.arange(8) % 2)
-    heard: list[str] = []
-    watcher = Silent()
-    watcher.message = heard.append  # type: ignore[method-assign]
+    watcher = Listener()
     run(experiment(of(tmp_path, rounds=1, algorithm={"name": "fedavg", "rate": 1.0})), tmp_path / "r", progress=watcher)
-    assert heard == ["client 1 (paris) failed in round 1 (its model or loss is not finite) and was left out"]
+    assert watcher.heard == ["client 1 (paris) failed in round 1 (its model or loss is not finite) and was left out"]
 
 
 def test_every_client_has_a_name_or_none_has() -> None:

@@ -170,7 +170,9 @@ def test_a_process_loads_none_either(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("_as_before")
-def test_a_refused_file_ends_in_a_sentence(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_a_refused_file_ends_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of the command itself, whether the variable was there before or not."""
     (tmp_path / "slip.py").write_text("x = = 1")
     for before in ({}, {VARIABLE: ""}):

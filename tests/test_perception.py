@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from fedgwc.algorithms.fedgwc.perception import add_distances, perception_distances
 
 from fedgwc.algorithms.fedgwc import perception
-from fedgwc.algorithms.fedgwc.perception import add_distances, perception_distances
 from fedgwc.core.errors import InputError
 
 
@@ -34,13 +36,13 @@ def windows(K: int = 31) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 @pytest.mark.parametrize("K", [2, 3, 17])
-def test_distances_equal_the_loop(K):
+def test_distances_equal_the_loop(K: int) -> None:
     (V, _), visits = windows(K)
     np.testing.assert_allclose(perception_distances(V, visits), loop(V, visits), atol=1e-12)
 
 
 @pytest.mark.parametrize("large", [8, 30, 1024], ids=["blocks", "a block and one client", "whole"])
-def test_views_add_up(large, monkeypatch):
+def test_views_add_up(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perception, "LARGE", large)
     views, visits = windows()
     before = np.random.default_rng(1).random((31, 31))
@@ -53,21 +55,22 @@ def test_views_add_up(large, monkeypatch):
     np.testing.assert_array_equal(distances, distances.T)
 
 
-def test_only_what_is_given_away_is_written_to():
+def test_only_what_is_given_away_is_written_to() -> None:
     (V, _), visits = windows()
     before = V.copy()
     perception_distances(V, visits)
     np.testing.assert_array_equal(V, before)
 
 
-def test_nonsense_is_refused():
+def test_nonsense_is_refused() -> None:
     with pytest.raises(InputError, match="NaN"):
         perception_distances([[0.0, np.nan], [0.0, 0.0]], np.ones((2, 2)))
-    for visits, message in (
+    cases: tuple[tuple[Any, str], ...] = (
         ([[1, np.nan], [1, 1]], "visits must be counts, finite and >= 0, got NaN"),
         ([[1, -1], [1, 1]], r"visits must be counts, finite and >= 0, got -1\.\.1"),
         (np.ones((3, 3)), r"visits must be of the shape \(2, 2\), .* got \(3, 3\)"),
         ([[1, 1], [1]], "visits must be numbers, in rows of one length"),
-    ):
+    )
+    for visits, message in cases:
         with pytest.raises(InputError, match=message):
             perception_distances(np.zeros((2, 2)), visits)

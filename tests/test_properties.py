@@ -7,14 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.core.types import Rng, Updates
-from fedgwc.core.work import LocalTraining
+from fedgwc.core.types import Ids, Rng, Scores, Split, Updates
+from fedgwc.core.work import LocalTraining, Work
 from fedgwc.data.rows import Rows
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
+from tests.conftest import Small
 
 ROUNDS = 6
 
@@ -25,19 +27,19 @@ class Silent:
     def __init__(self, engine: Simulator, silent: list[int], ask: bool) -> None:
         self.engine, self.silent, self.ask = engine, silent, ask
 
-    def train(self, clients, models, which, seed) -> Updates:
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         keep = ~np.isin(clients, self.silent)
         if self.ask:  # they are asked, and their rows are dropped
             updates = self.engine.train(clients, models, which, seed)
             return updates.rows(np.flatnonzero(~np.isin(updates.clients, self.silent)))
         return self.engine.train(clients[keep], models, which[keep], seed)
 
-    def evaluate(self, clients, models, which, split="test"):
+    def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
         return self.engine.evaluate(clients, models, which, split)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_client_that_never_answers_is_a_removed_row(name: str, small) -> None:
+def test_a_client_that_never_answers_is_a_removed_row(name: str, small: Small) -> None:
     job = small(name, algorithm={"rate": 0.5})
     federation = job.federation()
     engine = Simulator(federation, job.module(federation), job.local, EngineSettings(dtype="float64", how="one-by-one"))
@@ -52,7 +54,7 @@ def test_a_client_that_never_answers_is_a_removed_row(name: str, small) -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_renaming_clients_renames_the_result(name: str, small) -> None:
+def test_renaming_clients_renames_the_result(name: str, small: Small) -> None:
     """Full participation and full batches in float64: nothing is left that could depend on a client's number."""
     job = small(name, algorithm={"rate": 1.0}, local={"batch": 64})
     federation = job.federation()
@@ -73,7 +75,7 @@ def test_renaming_clients_renames_the_result(name: str, small) -> None:
     torch.testing.assert_close(served[0][torch.from_numpy(order)], served[1], rtol=1e-9, atol=1e-12)
 
 
-def test_costs_by_hand(small) -> None:
+def test_costs_by_hand(small: Small) -> None:
     """610 parameters of 4 bytes; 6 clients a round of 20 at rate 0.3; 2 steps each."""
     model = 610 * 4
     expected = {

@@ -18,7 +18,7 @@ from fedgwc.algorithms.auto.readings import (
 )
 
 
-def test_sides_by_hand():
+def test_sides_by_hand() -> None:
     """Losses 1, 2, 3 lie one deviation below, on and above their mean: the normal distribution function at -1, 0, 1."""
     np.testing.assert_allclose(gaussian_sides([[1.0], [2.0], [3.0]]), [0.158655, 0.5, 0.841345], atol=1e-6)
     assert gaussian_sides([[4.0], [4.0], [4.0]]).tolist() == [0.5, 0.5, 0.5]
@@ -27,7 +27,7 @@ def test_sides_by_hand():
 
 
 @given(st.lists(st.integers(1, 1000), min_size=3, max_size=8, unique=True))
-def test_sides_tell_what_rewards_forget(losses):
+def test_sides_tell_what_rewards_forget(losses: list[int]) -> None:
     """Mirrored losses have the same rewards and mirrored sides."""
     x = np.array(losses)[:, None] / 100
     mirrored = x.max() + x.min() - x
@@ -36,7 +36,7 @@ def test_sides_tell_what_rewards_forget(losses):
     assert (np.argsort(gaussian_sides(x)) == np.argsort(x[:, 0])).all()
 
 
-def test_spreads_by_hand():
+def test_spreads_by_hand() -> None:
     """Variances 2, 200 and 20,000, twice each: their logarithms lie at -d, 0 and d with a deviation of d sqrt(4 / 5)."""
     up_and_down = np.kron([[1.0], [10.0], [100.0]], [[1.0, -1.0], [-1.0, 1.0]])
     expected = norm.cdf(np.repeat([-1, 0, 1], 2) * np.sqrt(5 / 4))
@@ -52,17 +52,17 @@ def test_spreads_by_hand():
     [[[1.0], [2.0], [3.0]], [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [[0.0, 0.0]] * 3],
     ids=["one step", "steps that differ alike", "all the same"],
 )
-def test_where_nobody_is_restless_all_are_as_usual(losses):
+def test_where_nobody_is_restless_all_are_as_usual(losses: list[list[float]]) -> None:
     assert gaussian_spreads(losses).tolist() == [0.5, 0.5, 0.5]
 
 
 @given(st.integers(0, 1000), st.floats(1e-3, 1e3))
-def test_spreads_do_not_depend_on_the_unit(seed, scale):
+def test_spreads_do_not_depend_on_the_unit(seed: int, scale: float) -> None:
     x = np.random.default_rng(seed).random((6, 4))
     np.testing.assert_allclose(gaussian_spreads(x * scale), gaussian_spreads(x), atol=1e-6)
 
 
-def test_steps_that_were_not_made_do_not_count():
+def test_steps_that_were_not_made_do_not_count() -> None:
     full = gaussian_sides([[1.0], [2.0], [3.0]])
     ragged = gaussian_sides([[1.0, np.nan], [2.0, np.nan], [3.0, 7.0]])  # one client made a second step
     np.testing.assert_allclose(full, ragged)
@@ -72,7 +72,7 @@ def test_steps_that_were_not_made_do_not_count():
     assert ((gaussian_spreads(some) > 0) & (gaussian_spreads(some) < 1)).all()
 
 
-def test_variances_of_clients_from_one_source_are_equal():
+def test_variances_of_clients_from_one_source_are_equal() -> None:
     """F is 1 on average if clients differ by their batches' luck alone, and grows with the square of what sets them apart."""
     rng = np.random.default_rng(0)
     sums = np.zeros((2, 2))
@@ -84,7 +84,7 @@ def test_variances_of_clients_from_one_source_are_equal():
     np.testing.assert_allclose(f, [1, 8], rtol=0.08)
 
 
-def test_first_losses_by_hand():
+def test_first_losses_by_hand() -> None:
     assert first_losses([[4.0, 1.0, 9.0], [2.0, 1.0, 9.0], [3.0, 4.0, 9.0]]) == (3.0, 2.0)
     assert first_losses([[4.0], [2.0], [3.0]]) == (0.0, 0.0)  # one step tells nothing
     assert first_losses([[4.0, 1.0], [2.0, 1.0], [3.0, 4.0], [99.0, np.nan]]) == (3.0, 2.0)  # nor does a client with one
@@ -108,19 +108,19 @@ UP, DOWN, LEVEL = [4.0, 1.0], [1.0, 4.0], [1.0, 1.0]  # of the first step and th
         ([[4.0], [4.0], [4.0]], False),
     ],
 )
-def test_drift_by_hand(losses, adrift):
+def test_drift_by_hand(losses: list[list[float]], adrift: bool) -> None:
     """Half of the clients must lose twice as much in the first step; who loses half as much counts against them."""
     assert Readings(losses).drift(2.0) == adrift
 
 
-def test_small_losses_that_differ_from_batch_to_batch_are_no_drift():
+def test_small_losses_that_differ_from_batch_to_batch_are_no_drift() -> None:
     """Either step is three times the other as often as not: half of a cohort of three is two, and not against the third."""
     rng = np.random.default_rng(0)
     steps = rng.permuted(np.tile([1.0, 3.0], (2000, 3, 1)), axis=-1)
     assert Readings(steps).drift(2.0).mean() == pytest.approx(1 / 8, abs=0.03)  # all three at once: 3 - 0
 
 
-def test_losses_near_the_largest_float_are_still_compared():
+def test_losses_near_the_largest_float_are_still_compared() -> None:
     exploded = np.array([[1.0], [2.0], [1.7e308]])
     assert gaussian_rewards(exploded)[:2] == pytest.approx(gaussian_rewards(np.array([[0.0], [0.0], [1.0]]))[:2])
     assert gaussian_sides(exploded)[2] > 0.8
@@ -129,7 +129,9 @@ def test_losses_near_the_largest_float_are_still_compared():
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(3, 11), st.integers(1, 8), st.booleans(), st.booleans())
-def test_cohorts_read_together_say_what_each_says_alone(seed, n_cohorts, n, n_steps, whole, weighted):
+def test_cohorts_read_together_say_what_each_says_alone(
+    seed: int, n_cohorts: int, n: int, n_steps: int, whole: bool, weighted: bool
+) -> None:
     rng = np.random.default_rng(seed)
     losses = rng.normal(2, 0.5, (n_cohorts, n, n_steps)).astype(np.float32)
     if not whole:  # a client makes at least the first step; some clients' losses never change

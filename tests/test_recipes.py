@@ -69,6 +69,7 @@ def test_published_partitions(name: str) -> None:
     found: dict[float, int] = {}
     for group in groups_of(name):
         assert group.partition == "dirichlet"
+        assert group.alpha is not None
         found[group.alpha] = found.get(group.alpha, 0) + group.clients
     assert found == ALPHAS[name]
 

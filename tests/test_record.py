@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedgwc.core.errors import InputError
 from fedgwc.engines.meter import Reported
@@ -17,11 +20,13 @@ from fedgwc.runs.loop import run
 from fedgwc.runs.progress import Silent
 from fedgwc.runs.replay import trace_of
 from fedgwc.runs.trace import join_traces, trace_arrays
+from tests.conftest import Small
 
 
 class Heard(Silent):
     def __init__(self, stop: int = 0) -> None:
-        self.stop_at, self.said = stop, []
+        self.stop_at = stop
+        self.said: list[str] = []
 
     def round(self, number: int, loss: float, n_clusters: int) -> None:
         if number == self.stop_at:
@@ -31,11 +36,17 @@ class Heard(Silent):
         self.said.append(text)
 
 
-@pytest.fixture
-def stopped(small, tmp_path):
-    """A run of 6 rounds that was stopped after 4, with checkpoints of rounds 3 and 4."""
+class Stopped(Protocol):
+    """The folder of a run of 6 rounds that was stopped after 4, with checkpoints of rounds 3 and 4."""
 
-    def make(name: str = "r", **changes: object) -> Path:
+    def __call__(self, name: str = "r", **changes: Any) -> Path: ...
+
+
+@pytest.fixture
+def stopped(small: Small, tmp_path: Path) -> Stopped:
+    """Return the function that makes such runs."""
+
+    def make(name: str = "r", **changes: Any) -> Path:
         job = small(rounds=6, evaluate={"checkpoint_seconds": 0.0}, **changes)
         run(job, tmp_path / name, progress=Heard(stop=4))
         return tmp_path / name
@@ -47,7 +58,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_a_checkpoint_of_another_run_is_put_aside(stopped) -> None:
+def test_a_checkpoint_of_another_run_is_put_aside(stopped: Stopped) -> None:
     mine, other = stopped("mine"), stopped("other", seed=1)
     shutil.copy(other / "state" / "00000004.ckpt", mine / "state" / "00000004.ckpt")
     heard = Heard()
@@ -56,7 +67,7 @@ def test_a_checkpoint_of_another_run_is_put_aside(stopped) -> None:
     assert (mine / "state" / "00000004.damaged").exists()
 
 
-def test_a_checkpoint_under_another_name_is_put_aside(stopped) -> None:
+def test_a_checkpoint_under_another_name_is_put_aside(stopped: Stopped) -> None:
     folder = stopped()
     (folder / "state" / "00000004.ckpt").rename(folder / "state" / "00000005.ckpt")
     heard = Heard()
@@ -64,7 +75,7 @@ def test_a_checkpoint_under_another_name_is_put_aside(stopped) -> None:
     assert "is of round 4, not of the round that its name says" in heard.said[0]
 
 
-def test_with_no_sound_checkpoint_nothing_is_thrown_away(stopped) -> None:
+def test_with_no_sound_checkpoint_nothing_is_thrown_away(stopped: Stopped) -> None:
     """A run that cannot be read today (by an older version, say) must not start over by itself tomorrow."""
     folder = stopped()
     for path in (folder / "state").iterdir():
@@ -76,7 +87,7 @@ def test_with_no_sound_checkpoint_nothing_is_thrown_away(stopped) -> None:
     assert contents(folder) == before
 
 
-def test_a_run_without_checkpoints_starts_again_where_nothing_else_is_lost(stopped) -> None:
+def test_a_run_without_checkpoints_starts_again_where_nothing_else_is_lost(stopped: Stopped) -> None:
     """Emptying `state` is what is advised where checkpoints are damaged; a folder that is gone may just be elsewhere."""
     folder = stopped()
     shutil.rmtree(folder / "state")
@@ -91,7 +102,7 @@ def test_a_run_without_checkpoints_starts_again_where_nothing_else_is_lost(stopp
 
 
 @pytest.mark.parametrize("damage", ["gone", "emptied", "spoiled"])
-def test_a_finished_run_is_never_started_again(damage: str, small, tmp_path) -> None:
+def test_a_finished_run_is_never_started_again(damage: str, small: Small, tmp_path: Path) -> None:
     run(small(rounds=2), tmp_path)
     for path in (tmp_path / "state").iterdir():
         path.write_bytes(b"half") if damage == "spoiled" else path.unlink()
@@ -103,14 +114,14 @@ def test_a_finished_run_is_never_started_again(damage: str, small, tmp_path) -> 
     assert contents(tmp_path) == before
 
 
-def test_a_checkpoint_that_is_a_device_is_put_aside(stopped) -> None:
+def test_a_checkpoint_that_is_a_device_is_put_aside(stopped: Stopped) -> None:
     folder, heard = stopped(), Heard()
     (folder / "state" / "00000005.ckpt").symlink_to("/dev/null")
     assert run(None, folder, resume=True, progress=heard).finished
     assert "00000005.ckpt is a device" in heard.said[0]
 
 
-def test_checkpoints_of_a_config_that_was_changed_say_so(stopped) -> None:
+def test_checkpoints_of_a_config_that_was_changed_say_so(stopped: Stopped) -> None:
     folder = stopped()
     (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
     with pytest.raises(InputError, match=r"belongs to another run.*if config\.json was changed, put it back as it was"):
@@ -118,7 +129,7 @@ def test_checkpoints_of_a_config_that_was_changed_say_so(stopped) -> None:
 
 
 @pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "state", "trace", "splits", "models"])
-def test_a_link_in_a_run_leads_nowhere(name: str, stopped, tmp_path) -> None:
+def test_a_link_in_a_run_leads_nowhere(name: str, stopped: Stopped, tmp_path: Path) -> None:
     """A folder that came from elsewhere could else have a run write, rename and delete what it likes."""
     folder, victim = stopped(), tmp_path / "victim"
     if (folder / name).is_dir():
@@ -136,7 +147,7 @@ def test_a_link_in_a_run_leads_nowhere(name: str, stopped, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
-def test_a_pipe_in_a_run_is_not_waited_for(name: str, stopped) -> None:
+def test_a_pipe_in_a_run_is_not_waited_for(name: str, stopped: Stopped) -> None:
     folder = stopped()
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
@@ -144,7 +155,7 @@ def test_a_pipe_in_a_run_is_not_waited_for(name: str, stopped) -> None:
         run(None, folder, resume=True)
 
 
-def test_sweeping_up_follows_no_link(stopped, tmp_path) -> None:
+def test_sweeping_up_follows_no_link(stopped: Stopped, tmp_path: Path) -> None:
     folder, victim = stopped(), tmp_path / "victim"
     victim.mkdir()
     (victim / "notes.txt").write_text("mine")
@@ -155,7 +166,7 @@ def test_sweeping_up_follows_no_link(stopped, tmp_path) -> None:
     assert (victim / "notes.txt").read_text() == "mine"
 
 
-def test_what_a_killed_creation_leaves_is_no_obstacle(small, tmp_path) -> None:
+def test_what_a_killed_creation_leaves_is_no_obstacle(small: Small, tmp_path: Path) -> None:
     for name in ("trace", "state"):
         (tmp_path / "r" / name).mkdir(parents=True)
     (tmp_path / "r" / "lock").touch()
@@ -164,7 +175,7 @@ def test_what_a_killed_creation_leaves_is_no_obstacle(small, tmp_path) -> None:
     assert not list((tmp_path / "r").rglob("*.tmp"))
 
 
-def test_half_written_files_are_swept_up_and_missing_ones_made(stopped) -> None:
+def test_half_written_files_are_swept_up_and_missing_ones_made(stopped: Stopped) -> None:
     folder = stopped()
     (folder / "state" / ".00000005.ckpt.77.tmp").write_bytes(b"half")
     (folder / ".models.tmp").mkdir()
@@ -174,7 +185,7 @@ def test_half_written_files_are_swept_up_and_missing_ones_made(stopped) -> None:
     assert RunFolder(folder).trace_with_clients()["counts"].shape == (20, 10)
 
 
-def test_files_of_others_in_the_folder_are_left_alone(stopped) -> None:
+def test_files_of_others_in_the_folder_are_left_alone(stopped: Stopped) -> None:
     folder = stopped()
     for name in ("trace/notes.npz", "splits/mine-1.npz", "state/notes.txt"):
         (folder / name).write_text("mine")
@@ -192,6 +203,8 @@ def test_pieces_of_a_trace_fit_whatever_was_known_when_they_were_written() -> No
     got = trace_of(join_traces([open_, earlier, now]), "here")
     assert got.losses.shape == (3, 3, 2)
     np.testing.assert_array_equal(got.rewards, [[np.nan] * 3, [0.2, 0.9, np.nan], [0.2, 0.9, np.nan]])
+    assert got.readings is not None
+    assert private.readings is not None
     assert got.readings.shape == (3, 3, 4)
     np.testing.assert_array_equal(got.readings[2, :2], private.readings)
     assert np.isnan(got.readings[:2]).all()
@@ -202,17 +215,21 @@ def report(n: int = 1, steps: int = 2) -> Reported:
     return Reported(np.arange(n), np.zeros(n, int), np.ones((n, steps)))
 
 
+def save(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    np.savez(path, allow_pickle=False, **arrays)
+
+
 @pytest.fixture
-def traced(tmp_path) -> RunFolder:
+def traced(tmp_path: Path) -> RunFolder:
     """Rounds 1 to 6 in pieces of two. In round 4 nobody answered, in round 5 clients trained twice."""
     (tmp_path / "trace").mkdir()
     for first, rows in ((1, [(1, 1), (2, 2)]), (3, [(3, 1), (4, 0)]), (5, [(5, 1), (5, 3), (6, 2)])):
         pieces = trace_arrays([(number, report(n)) for number, n in rows])
-        np.savez(tmp_path / "trace" / f"{first:08d}-{first + 1:08d}.npz", **pieces)
+        save(tmp_path / "trace" / f"{first:08d}-{first + 1:08d}.npz", pieces)
     return RunFolder(tmp_path)
 
 
-def test_a_trace_is_read_from_its_pieces(traced) -> None:
+def test_a_trace_is_read_from_its_pieces(traced: RunFolder) -> None:
     assert traced.trace()["round"].tolist() == [1, 2, 3, 4, 5, 5, 6]
     assert (traced.trace()["ids"] >= 0).sum(1).tolist() == [1, 2, 1, 0, 1, 3, 2]
 
@@ -227,7 +244,9 @@ def test_a_trace_is_read_from_its_pieces(traced) -> None:
         (lambda middle: shutil.copy(middle.with_name("00000001-00000002.npz"), middle), "do not count from 3 to 4"),
     ],
 )
-def test_a_trace_with_a_gap_or_rounds_twice_is_no_trace(damage, message: str, traced) -> None:
+def test_a_trace_with_a_gap_or_rounds_twice_is_no_trace(
+    damage: Callable[[Path], object], message: str, traced: RunFolder
+) -> None:
     damage(traced.path / "trace" / "00000003-00000004.npz")
     with pytest.raises(InputError, match=message):
         traced.trace()
@@ -249,22 +268,22 @@ def test_a_trace_with_a_gap_or_rounds_twice_is_no_trace(damage, message: str, tr
         ),
     ],
 )
-def test_a_piece_that_is_no_trace_is_named(change: dict[str, np.ndarray], message: str, traced) -> None:
+def test_a_piece_that_is_no_trace_is_named(change: dict[str, NDArray[Any]], message: str, traced: RunFolder) -> None:
     path = traced.path / "trace" / "00000003-00000004.npz"
-    np.savez(path, **(trace_arrays([(3, report()), (4, report())]) | {"ids": np.zeros((2, 1), int)} | change))
+    save(path, trace_arrays([(3, report()), (4, report())]) | {"ids": np.zeros((2, 1), int)} | change)
     with pytest.raises(InputError, match=rf"{path.name}.*{message}"):
         traced.trace()
 
 
 def test_small_pieces_do_not_make_a_large_trace() -> None:
     """Of one that is long and one that is wide the product was asked for, 335 GiB."""
-    long = {"ids": np.zeros((30_000, 1), np.int32), "L": np.zeros((30_000, 1, 1), np.float16)}
-    wide = {"ids": np.zeros((1, 30_000), np.int32), "L": np.zeros((1, 30_000, 1), np.float16)}
+    long: dict[str, NDArray[Any]] = {"ids": np.zeros((30_000, 1), np.int32), "L": np.zeros((30_000, 1, 1), np.float16)}
+    wide: dict[str, NDArray[Any]] = {"ids": np.zeros((1, 30_000), np.int32), "L": np.zeros((1, 30_000, 1), np.float16)}
     with pytest.raises(InputError, match="30,001 rounds of up to 30,000 clients"):
         join_traces([long, wide])
 
 
-def test_a_forked_process_does_not_hold_the_lock(tmp_path) -> None:
+def test_a_forked_process_does_not_hold_the_lock(tmp_path: Path) -> None:
     """A worker that outlives its killed parent must not keep the run from being resumed."""
     folder = RunFolder(tmp_path)
     folder.lock()
@@ -286,7 +305,7 @@ def test_a_forked_process_does_not_hold_the_lock(tmp_path) -> None:
         os.close(write)
 
 
-def test_a_line_that_is_no_evaluation_is_named(tmp_path) -> None:
+def test_a_line_that_is_no_evaluation_is_named(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"round": 1}\n[1, 2]\n')
     with pytest.raises(InputError, match="a line without a round"):
         RunFolder(tmp_path).metrics()
@@ -306,7 +325,7 @@ def test_a_line_that_is_no_evaluation_is_named(tmp_path) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["metrics.jsonl", "verdicts.jsonl"])
-def test_a_damaged_line_is_named_and_nothing_is_lost(name: str, line: str, message: str, tmp_path) -> None:
+def test_a_damaged_line_is_named_and_nothing_is_lost(name: str, line: str, message: str, tmp_path: Path) -> None:
     """Only a crash leaves a line without its end; what is in the middle was whole once."""
     for log in ("metrics.jsonl", "verdicts.jsonl"):
         (tmp_path / log).write_text('{"round": 1}\n{"round": 9}\n')
@@ -317,19 +336,19 @@ def test_a_damaged_line_is_named_and_nothing_is_lost(name: str, line: str, messa
     assert contents(tmp_path) == before
 
 
-def test_a_log_that_is_a_device_is_not_read(tmp_path) -> None:
+def test_a_log_that_is_a_device_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/null")
     with pytest.raises(InputError, match=r"metrics\.jsonl is a device"):
         RunFolder(tmp_path).metrics()
 
 
-def test_scores_that_are_infinite_by_definition_come_back_so(tmp_path) -> None:
+def test_scores_that_are_infinite_by_definition_come_back_so(tmp_path: Path) -> None:
     RunFolder(tmp_path).log({"round": 1, "wadb": np.inf})
     assert RunFolder(tmp_path).metrics() == [{"round": 1, "wadb": np.inf}]
 
 
 @pytest.mark.parametrize("what", ["a file", "a link to nowhere"])
-def test_runs_that_is_no_folder_is_refused(what: str, tmp_path) -> None:
+def test_runs_that_is_no_folder_is_refused(what: str, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.write_text("mine") if what == "a file" else runs.symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"runs is a file or a link to nowhere.*choose --out"):

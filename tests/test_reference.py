@@ -112,7 +112,7 @@ def test_list_says_what_else_there_is(listed: Any) -> None:
 
 
 def test_an_algorithm_without_words_of_its_own(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ALGORITHMS, "outer", Outer("x"))  # type: ignore[arg-type]
+    monkeypatch.setitem(ALGORITHMS, "outer", Outer("x"))
     assert listed("outer")[1].startswith("Algorithm outer\n--set outer.KEY=VALUE")
 
 

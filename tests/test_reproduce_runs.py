@@ -38,7 +38,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-def test_a_table_runs_and_goes_on_where_it_stopped(tmp_path, capsys) -> None:
+def test_a_table_runs_and_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reproduce_command(["table-clustering"], "smoke", None, tmp_path, jobs=1)
     out = capsys.readouterr()
     assert "16/16 femnist-smoke-fedprox-seed0: done" in out.err
@@ -60,7 +60,7 @@ def test_a_table_runs_and_goes_on_where_it_stopped(tmp_path, capsys) -> None:
     }
 
 
-def test_a_missing_data_set_does_not_stop_the_rest(tmp_path, capsys) -> None:
+def test_a_missing_data_set_does_not_stop_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "only-emnist"
     made.write("emnist", root)
     reproduce_command(["table-aggregators"], "smoke", 1, tmp_path / "o", [f"data.root={root}"], jobs=1)
@@ -70,13 +70,13 @@ def test_a_missing_data_set_does_not_stop_the_rest(tmp_path, capsys) -> None:
     assert verdicts["femnist"] == {"partial (made data, 3 of 3,000 rounds, 1 of 3 seeds)"}
 
 
-def test_without_any_data_nothing_is_run_and_it_is_said(tmp_path, capsys) -> None:
+def test_without_any_data_nothing_is_run_and_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reproduce_command(["fig-hom"], "full", 1, tmp_path / "o", [f"data.root={tmp_path}"], jobs=1)
     assert "not run (needs cifar10: fedgwc data prepare cifar10)" in capsys.readouterr().out
     assert {p.name for p in (tmp_path / "o").iterdir()} == {"fig-hom-full.md", "fig-hom-full.csv"}
 
 
-def test_a_figure_is_drawn(tmp_path, capsys) -> None:
+def test_a_figure_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     reproduce_command(["fig-mechanism"], "smoke", None, tmp_path, jobs=1)
     assert "Drawn: " in capsys.readouterr().out
@@ -86,7 +86,7 @@ def test_a_figure_is_drawn(tmp_path, capsys) -> None:
     }
 
 
-def test_the_command_line(tmp_path, capsys) -> None:
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["reproduce", "table-1", "-o", str(tmp_path / "o")])
     assert stopped.value.code == 2
@@ -99,7 +99,7 @@ def test_the_command_line(tmp_path, capsys) -> None:
 
 
 @pytest.mark.slow
-def test_every_table_and_figure_runs(tmp_path, capsys) -> None:
+def test_every_table_and_figure_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     reproduce_command(["all"], "smoke", None, tmp_path, presets=["auto", "fedgwc"])
     out = capsys.readouterr().out
@@ -111,7 +111,7 @@ def test_every_table_and_figure_runs(tmp_path, capsys) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path) -> None:
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     settings = ["--set", "rounds=80", "--set", "evaluate.every=1"]
     command = [sys.executable, "-m", "fedgwc", "reproduce", "fig-mse", "--scale", "smoke", *settings, "-o", "o", "-j", "1"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

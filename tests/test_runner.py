@@ -23,6 +23,7 @@ from fedgwc.engines.simulator import Simulator
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import rounds, run
 from fedgwc.runs.progress import Silent
+from tests.conftest import Listener, Small
 
 
 class StopAfter(Silent):
@@ -64,7 +65,7 @@ EAGER = {"when": "visits", "visits": 1, "min_size": 2}  # splits within a few ro
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_resuming_changes_nothing(name: str, small, tmp_path) -> None:
+def test_resuming_changes_nothing(name: str, small: Small, tmp_path: Path) -> None:
     settings = {"rate": 0.5, **(EAGER if name == "auto" else {})}
     job = small(name, rounds=10, algorithm=settings)
     whole = run(job, tmp_path / "whole")
@@ -79,7 +80,7 @@ def test_resuming_changes_nothing(name: str, small, tmp_path) -> None:
         assert whole.last["clusters"] > 1
 
 
-def test_verdicts_are_recorded_once_each_however_often_a_run_is_resumed(small, tmp_path) -> None:
+def test_verdicts_are_recorded_once_each_however_often_a_run_is_resumed(small: Small, tmp_path: Path) -> None:
     """With everybody there, windows are 10 rounds long: the run stops where one ends, and within one."""
     job = small("auto", rounds=35, algorithm={"rate": 1.0, "contrast": -1.0, "agreement": -1.0, "gain": -1e9})
     assert run(job, tmp_path / "whole").last["clusters"] > 1
@@ -98,7 +99,7 @@ def test_verdicts_are_recorded_once_each_however_often_a_run_is_resumed(small, t
     assert [(r["round"], r["cluster"], r["clients"]) for r in rows if r["divides"]] == sorted(ended)
 
 
-def test_a_run_of_an_earlier_version_is_not_gone_on_with_by_another_rule(small, tmp_path) -> None:
+def test_a_run_of_an_earlier_version_is_not_gone_on_with_by_another_rule(small: Small, tmp_path: Path) -> None:
     run(small("auto", rounds=6), tmp_path, progress=StopAfter(3))
     config = json.loads((tmp_path / "config.json").read_text())
     del config["experiment"]["algorithm"]["gain"]
@@ -111,19 +112,20 @@ def test_a_run_of_an_earlier_version_is_not_gone_on_with_by_another_rule(small, 
         run(None, tmp_path, resume=True)
 
 
-def test_a_run_goes_on_with_the_defaults_it_began_with(small, tmp_path, monkeypatch) -> None:
+def test_a_run_goes_on_with_the_defaults_it_began_with(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = small(rounds=4)
     for table in ("data", "model"):
         job.tables[table] = {"name": job.tables[table]["name"]}
     run(job, tmp_path / "whole")
     run(job, tmp_path / "parts", progress=StopAfter(2))
+    assert digits.__kwdefaults__ is not None
     monkeypatch.setitem(digits.__kwdefaults__, "train_size", 7)
     assert job.federation().train.sizes[0] == 7
     assert run(job, tmp_path / "parts", resume=True).finished
     assert_same_runs(tmp_path / "whole", tmp_path / "parts")
 
 
-def test_a_run_folder_holds_what_it_promises(small, tmp_path) -> None:
+def test_a_run_folder_holds_what_it_promises(small: Small, tmp_path: Path) -> None:
     job = small("auto", rounds=8, algorithm={"rate": 0.5, **EAGER})
     result = run(job, tmp_path / "r")
     config = json.loads((tmp_path / "r" / "config.json").read_text())
@@ -149,7 +151,7 @@ def test_a_run_folder_holds_what_it_promises(small, tmp_path) -> None:
         job.module(job.federation()).load_state_dict(safetensors.torch.load_file(path))
 
 
-def test_the_trace_is_what_the_engine_reported(small, tmp_path) -> None:
+def test_the_trace_is_what_the_engine_reported(small: Small, tmp_path: Path) -> None:
     job = small("fedavg", rounds=3)
     run(job, tmp_path / "r")
     federation = job.federation()
@@ -162,17 +164,18 @@ def test_the_trace_is_what_the_engine_reported(small, tmp_path) -> None:
         np.testing.assert_array_equal(trace["L"][t], report.losses)
 
 
-def test_the_bare_loop_says_what_it_needs(small) -> None:
+def test_the_bare_loop_says_what_it_needs(small: Small) -> None:
     job = small("fedavg")
     engine = job.simulator(job.federation())
     vector = engine.model.vector()
-    for given, message in (
+    mistakes: tuple[tuple[tuple[Any, Any, Any, int], str], ...] = (
         ((type(job.algorithm), engine, vector, 20), r"one with its settings, such as FedGWC\(rate=0.1\)"),
         (("fedavg", engine, vector, 20), "got 'fedavg'"),
         ((job.algorithm, engine, engine.model.module, 20), "one vector .* got Sequential"),
         ((job.algorithm, engine, vector, 5), "n_clients must be the engine's 20, got 5"),
         ((job.algorithm, engine, vector[:-1], 20), rf"models are \[M, {len(vector)}\], got \[1, {len(vector) - 1}\]"),
-    ):
+    )
+    for given, message in mistakes:
         with pytest.raises(InputError, match=message):
             next(rounds(*given, 1))
     with pytest.raises(InputError, match="a torch module, an instance"):
@@ -189,13 +192,15 @@ def test_the_bare_loop_says_what_it_needs(small) -> None:
         (np.zeros(3, int), "fedavg gave labels of 3 clients, and there are 20"),
     ],
 )
-def test_wrong_labels_are_told_in_the_first_round(labels: Any, message: str, small, tmp_path, monkeypatch) -> None:
+def test_wrong_labels_are_told_in_the_first_round(
+    labels: Any, message: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(FedAvg, "clustering", lambda _, state: Clustering(state.server.theta[None], labels))
     with pytest.raises(InputError, match=message):
         run(small("fedavg", rounds=2), tmp_path / "r")
 
 
-def test_a_round_depends_on_seed_round_and_state_only(small) -> None:
+def test_a_round_depends_on_seed_round_and_state_only(small: Small) -> None:
     job = small("auto", algorithm=EAGER)
     federation = job.federation()
     engine = job.simulator(federation)
@@ -207,7 +212,7 @@ def test_a_round_depends_on_seed_round_and_state_only(small) -> None:
     assert torch.equal(one.clusters[0].server.theta, two.clusters[0].server.theta)
 
 
-def test_all_algorithms_sample_the_same_clients_while_there_is_one_cluster(small) -> None:
+def test_all_algorithms_sample_the_same_clients_while_there_is_one_cluster(small: Small) -> None:
     cohorts = {}
     for name in ALGORITHMS:
         job = small(name)
@@ -220,7 +225,7 @@ def test_all_algorithms_sample_the_same_clients_while_there_is_one_cluster(small
     assert len({tuple(c) for c in cohorts.values()}) == 1, cohorts
 
 
-def test_an_output_folder_is_never_overwritten(small, tmp_path) -> None:
+def test_an_output_folder_is_never_overwritten(small: Small, tmp_path: Path) -> None:
     job = small(rounds=1)
     run(job, tmp_path / "r")
     before = (tmp_path / "r" / "metrics.jsonl").read_bytes()
@@ -233,13 +238,13 @@ def test_an_output_folder_is_never_overwritten(small, tmp_path) -> None:
         run(job, tmp_path / "full")
 
 
-def test_without_a_folder_runs_never_collide(small, tmp_path, monkeypatch) -> None:
+def test_without_a_folder_runs_never_collide(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folders = [run(small(rounds=1)).folder for _ in range(2)]
     assert [str(f) for f in folders] == ["runs/small-fedavg-1", "runs/small-fedavg-2"]
 
 
-def test_resuming_with_other_settings_is_refused(small, tmp_path) -> None:
+def test_resuming_with_other_settings_is_refused(small: Small, tmp_path: Path) -> None:
     run(small(rounds=2), tmp_path / "r")
     with pytest.raises(InputError, match="a run with other seed"):
         run(small(rounds=2, seed=1), tmp_path / "r", resume=True)
@@ -251,10 +256,15 @@ def test_resuming_with_other_settings_is_refused(small, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 30.0])
-def test_a_round_is_saved_once(seconds, small, tmp_path, monkeypatch) -> None:
+def test_a_round_is_saved_once(seconds: float, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[int] = []
     checkpoint = RunFolder.checkpoint
-    monkeypatch.setattr(RunFolder, "checkpoint", lambda self, n, state: (saved.append(n), checkpoint(self, n, state)))
+
+    def counted(self: RunFolder, number: int, state: Any) -> None:
+        saved.append(number)
+        checkpoint(self, number, state)
+
+    monkeypatch.setattr(RunFolder, "checkpoint", counted)
     job = small(rounds=3, evaluate={"checkpoint_seconds": seconds})
     run(job, tmp_path / "r", progress=StopAfter(2))
     assert saved == ([1, 2] if seconds == 0 else [2])
@@ -263,14 +273,14 @@ def test_a_round_is_saved_once(seconds, small, tmp_path, monkeypatch) -> None:
     assert len(set(saved)) == len(saved)
 
 
-def test_resuming_what_is_not_there(tmp_path) -> None:
+def test_resuming_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no run"):
         run(None, tmp_path, resume=True)
     with pytest.raises(InputError, match="--resume needs --out"):
         run(None, resume=True)
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(small, tmp_path) -> None:
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(small: Small, tmp_path: Path) -> None:
     job = small(rounds=6, evaluate={"every": 2, "checkpoint_seconds": 0.0})
     whole = run(job, tmp_path / "whole")
     run(job, tmp_path / "r", progress=StopAfter(4))
@@ -278,26 +288,22 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(small, tmp_path) -> No
     data = bytearray(newest.read_bytes())
     data[-5] ^= 1
     newest.write_bytes(data)
-    heard = []
-    watcher = Silent()
-    watcher.message = heard.append  # type: ignore[method-assign]
+    watcher = Listener()
     assert run(None, tmp_path / "r", resume=True, progress=watcher).finished
-    assert "checksum" in heard[0]
+    assert "checksum" in watcher.heard[0]
     assert_same_runs(whole.folder, tmp_path / "r")
 
 
-def test_an_algorithm_says_what_it_does_differently_before_the_run(small, tmp_path) -> None:
-    heard = []
-    watcher = Silent()
-    watcher.message = heard.append  # type: ignore[method-assign]
+def test_an_algorithm_says_what_it_does_differently_before_the_run(small: Small, tmp_path: Path) -> None:
+    watcher = Listener()
     run(small(rounds=1, algorithm={"name": "auto", "pairs_up_to": 10}), tmp_path / "r", progress=watcher)
-    assert any("20 clients are more than algorithm.pairs_up_to=10" in note for note in heard)
+    assert any("20 clients are more than algorithm.pairs_up_to=10" in note for note in watcher.heard)
     with pytest.raises(InputError, match="pairs_up_to=20"):
         run(small(rounds=1, algorithm={"name": "fedgwc", "pairs_up_to": 10}), tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
 
 
-def test_two_processes_cannot_write_one_folder(small, tmp_path) -> None:
+def test_two_processes_cannot_write_one_folder(small: Small, tmp_path: Path) -> None:
     run(small(rounds=1), tmp_path / "r")
     other = RunFolder(tmp_path / "r")
     other.lock()
@@ -306,7 +312,7 @@ def test_two_processes_cannot_write_one_folder(small, tmp_path) -> None:
     other.close()
 
 
-def test_deterministic_choice_of_the_engine_is_repeated_on_resume(small, tmp_path) -> None:
+def test_deterministic_choice_of_the_engine_is_repeated_on_resume(small: Small, tmp_path: Path) -> None:
     job = small(rounds=4, engine={"how": "one-by-one"})
     run(job, tmp_path / "r", progress=StopAfter(2))
     run(None, tmp_path / "r", resume=True)

@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 
 from fedgwc.algorithms.fedgwc.interactions import update_interactions, update_weights, weight_interval
 from fedgwc.core.sampling import cohort_size
+from fedgwc.core.types import Floats
 
 S = 8  # local steps
 
 
 def rewards(n_clients: int, rng: np.random.Generator) -> np.ndarray:
     """Omega: the mean over S independent rewards R, here Beta(2, 2) with mu = 0.5 and sigma^2 = 0.05."""
-    return rng.beta(2, 2, (n_clients, S)).mean(1)
+    omega: Floats = rng.beta(2, 2, (n_clients, S)).mean(1)
+    return omega
 
 
 MU, SIGMA2 = 0.5, 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ from benchmarks.torture import attacks, crashes, damage, fuzz, load, page, repor
 from benchmarks.torture.advisories import pins
 from benchmarks.torture.attackers import Attack, Malicious, poisoned
 from benchmarks.torture.mutate import mutated
-from benchmarks.torture.readers import _cifar, _idx, _npz, _trace
+from benchmarks.torture.readers import Reader, _cifar, _idx, _npz, _trace
+from torch import Tensor
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.core.types import Updates
+from fedgwc.core.types import Ids, Updates
+from fedgwc.core.work import Work
 from fedgwc.data.federation import from_arrays
 from fedgwc.runs.tables import Table
 
@@ -64,7 +67,7 @@ def assert_all_refused(name: str, tally: fuzz.Tally) -> None:
 @pytest.mark.parametrize(
     "make", [_cifar, _idx, lambda p: _npz(p, np.random.default_rng(0)), lambda p: _trace(p, np.random.default_rng(0))]
 )
-def test_broken_files_are_read_or_refused(make, tmp_path) -> None:
+def test_broken_files_are_read_or_refused(make: Callable[[Path], Reader], tmp_path: Path) -> None:
     assert_all_refused("", fuzz.fuzz(make(tmp_path), 150, 20, 3, tmp_path))
 
 
@@ -103,7 +106,7 @@ def test_fedgwc_isolates_clients_with_flipped_labels() -> None:
 class Plain:
     """Three clients that step from the server's model by 1, 2 and 4, with losses 1, 2 and 3."""
 
-    def train(self, clients, models, which, seed) -> Updates:
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         step = torch.tensor([[1.0], [2.0], [4.0]])
         return Updates(
             clients, models[torch.from_numpy(which)] + step, torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([5, 5, 5])

@@ -6,13 +6,14 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedgwc.cli.run import run_command
 from fedgwc.core.errors import InputError
-from fedgwc.runs.progress import Silent
+from fedgwc.runs.progress import Silent, Watcher
 from fedgwc.runs.tensorboard import TensorBoard, check_tracker, image, tree_text
 
 SETS = [
@@ -58,6 +59,12 @@ class Writer:
     def close(self) -> None: ...
 
 
+def writer_of(tracker: TensorBoard) -> Writer:
+    writer: Any = tracker.writer
+    assert isinstance(writer, Writer)
+    return writer
+
+
 @pytest.fixture
 def without_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
@@ -69,9 +76,14 @@ def test_a_tracked_run_ends_with_its_tree_in_a_folder_of_its_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     trackers: list[TensorBoard] = []
-    monkeypatch.setattr("fedgwc.cli.run.TensorBoard", lambda other: trackers.append(TensorBoard(other)) or trackers[0])
+
+    def tracker(other: Watcher) -> TensorBoard:
+        trackers.append(TensorBoard(other))
+        return trackers[0]
+
+    monkeypatch.setattr("fedgwc.cli.run.TensorBoard", tracker)
     run_command("digits", ["rounds=2", *SETS[1:]], None, False, track="tensorboard")
-    writer = trackers[0].writer
+    writer = writer_of(trackers[0])
     assert Path(writer.folder) == Path("runs/digits-fedgwc-1/tensorboard")
     assert writer.written[0] == ("clusters/tree", 2)
     assert {name for name, _ in writer.written[1:]} == {"P/cluster 0 at the end", "W/cluster 0 at the end"}
@@ -98,7 +110,7 @@ def test_the_earlier_end_of_a_run_that_is_made_longer_is_not_its_end(
         if ends:
             end(number)
         tracker.stop()
-        return tracker.writer.written
+        return writer_of(tracker).written
 
     end(2)
     assert watched(3, ends=False) == []
@@ -110,7 +122,7 @@ def test_an_unknown_tracker_is_refused() -> None:
         check_tracker("paper")
 
 
-def test_a_failed_run_leaves_no_folder(tmp_path: Path, monkeypatch) -> None:
+def test_a_failed_run_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard", reason="the extra `track` is not installed")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError):

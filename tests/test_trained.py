@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ import fedgwc
 from fedgwc.cli.assign import assign
 from fedgwc.data import DATASETS, from_arrays
 from fedgwc.models import MODELS
-from fedgwc.runs.experiment import Experiment, experiment
+from fedgwc.runs.experiment import experiment
 from fedgwc.runs.loop import run
 from fedgwc.runs.saved_models import Inputs, Trained
+from tests.conftest import Small
 
 TABLES: dict[str, Any] = {
     "rounds": 3,
@@ -53,11 +53,11 @@ def _coloured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def finished(small: Callable[..., Experiment], tmp_path: Path) -> Path:
+def finished(small: Small, tmp_path: Path) -> Path:
     return run(small("ifca", rounds=4), tmp_path / "run").folder
 
 
-def test_it_predicts_what_the_run_measured(finished: Path, small: Callable[..., Experiment]) -> None:
+def test_it_predicts_what_the_run_measured(finished: Path, small: Small) -> None:
     federation = small("ifca", rounds=4).federation()
     clusters = [int(line.split(",")[1]) for line in (finished / "labels.csv").read_text().splitlines()[1:]]
     known = np.load(finished / "per_client.npz")

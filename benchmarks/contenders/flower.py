@@ -18,18 +18,18 @@ from benchmarks.contenders.workloads import COHORT, Workload, asked, tell
 def client_app(w: Workload) -> ClientApp:
     app = ClientApp()
 
-    @app.train()  # type: ignore[untyped-decorator]
+    @app.train()
     def train(message: Message, context: Context) -> Message:
         model = w.module()
-        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         x, y = w.client(int(context.node_config["partition-id"]))
         optimiser = torch.optim.SGD(model.parameters(), w.lr)
         for rows in torch.randperm(w.size).split(w.batch):
             optimiser.zero_grad()
             torch.nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
             optimiser.step()
-        content = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": w.size})}
-        return Message(RecordDict(content), reply_to=message)
+        metrics = MetricRecord({"num-examples": w.size})
+        return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
 
     return app
 
@@ -38,7 +38,7 @@ def main() -> None:
     w = asked()
     server, times = ServerApp(), list[float]()
 
-    @server.main()  # type: ignore[untyped-decorator]
+    @server.main()
     def serve(grid: Grid, context: Context) -> None:
         strategy: Any = FedAvg(fraction_train=COHORT / w.n_clients, fraction_evaluate=0.0, min_available_nodes=w.n_clients)
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from benchmarks.contenders.workloads import COHORT, Workload, asked, run
-from fedgwc.algorithms import FedAvg
+from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.core.types import Rng
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation, Rows

@@ -21,7 +21,7 @@ from pfl.model.pytorch import PyTorchModel
 from benchmarks.contenders.workloads import COHORT, asked, tell
 
 
-class Clock(TrainingProcessCallback):
+class Clock(TrainingProcessCallback):  # type: ignore[misc]
     def __init__(self) -> None:
         self.times: list[float] = []
 

@@ -89,7 +89,7 @@ def _splice(raw: bytes, other: bytes, rng: Rng) -> bytes:
 
 def _word(raw: bytes, _: bytes, rng: Rng) -> bytes:
     at, size = _at(raw, rng), (2, 4, 8)[int(rng.integers(3))]
-    value = WORDS[int(rng.integers(len(WORDS)))] % 2 ** (8 * size)
+    value: int = WORDS[int(rng.integers(len(WORDS)))] % 2 ** (8 * size)
     return raw[:at] + value.to_bytes(size, ("little", "big")[int(rng.integers(2))]) + raw[at + size :]
 
 

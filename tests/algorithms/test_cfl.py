@@ -7,13 +7,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from fedgwc.flower.joining import grow
 
 from fedgwc.algorithms.aggregate import Aggregator
 from fedgwc.algorithms.cfl import CFL, CFLState, bipartition, cosines, sketched
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Rng, Updates
-from fedgwc.flower.joining import grow
 from fedgwc.io.state_file import pack, unpack
 from fedgwc.metrics.clustering import adjusted_rand_index
 from fedgwc.runs.experiment import experiment

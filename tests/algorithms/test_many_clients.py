@@ -7,6 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fedgwc.algorithms.fedgwc.perception import perception_distances
+from fedgwc.algorithms.fedgwc.spectral import coordinates, principal_axes
+from fedgwc.flower.joining import grow
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,11 +17,8 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.algorithms.auto.readings import gaussian_rewards
 from fedgwc.algorithms.auto.windows import mean_if_unseen
-from fedgwc.algorithms.fedgwc.perception import perception_distances
-from fedgwc.algorithms.fedgwc.spectral import coordinates, principal_axes
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Rng, Updates
-from fedgwc.flower.joining import grow
 from fedgwc.io.state_file import nbytes, pack, unpack
 from fedgwc.runs.loop import rounds
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fedgwc.flower.joining import grow
 from flwr.app import Context, Message, RecordDict
 
 from fedgwc.algorithms.auto.state import Verdict
@@ -17,7 +18,6 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Engine
 from fedgwc.core.types import Clustering, Rng
 from fedgwc.flower import Options, client_app, server_app
-from fedgwc.flower.joining import grow
 from fedgwc.flower.journal import Journal
 from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve

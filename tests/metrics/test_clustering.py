@@ -133,11 +133,11 @@ few = settings(deadline=None, max_examples=40)
 @given(clusterings())
 def test_silhouette_is_that_under_optimal_transport(clustered: tuple[NDArray[np.float64], NDArray[np.int64]]) -> None:
     p, labels = clustered
-    widths = []
+    widths: list[float] = []
     for k, own in enumerate(labels):
         mean = {y: [w2(p[k], p[j]) for j in range(len(p)) if labels[j] == y and j != k] for y in set(labels.tolist())}
         a, b = np.mean(mean[own] or 0.0), min(np.mean(mean[y]) for y in mean if y != own)
-        widths.append((b - a) / max(a, b) if mean[own] and max(a, b) > 0 else 0.0)
+        widths.append(float((b - a) / max(a, b)) if mean[own] and max(a, b) > 0 else 0.0)
     assert metrics.wasserstein_adjusted_silhouette(p, labels) == pytest.approx(np.mean(widths), abs=1e-5)
 
 

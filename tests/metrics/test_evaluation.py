@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedgwc.core.types import Floats, Ids
 from fedgwc.metrics import clustering
 from fedgwc.runs.evaluation import clustering_scores
 
@@ -12,19 +13,25 @@ COUNTS = np.array([[9.0, 1.0], [2.0, 8.0], [5.0, 5.0], [4.0, 6.0]])
 
 
 def test_clusters_that_stay_are_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    labels, asked = np.array([0, 0, 1, 1]), []
+    labels, asked = np.array([0, 0, 1, 1]), 0
     real = clustering.wasserstein_adjusted_silhouette
-    monkeypatch.setattr(clustering, "wasserstein_adjusted_silhouette", lambda *a: asked.append(a) or real(*a))
+
+    def counted(counts: Floats, labels: Ids) -> float:
+        nonlocal asked
+        asked += 1
+        return real(counts, labels)
+
+    monkeypatch.setattr(clustering, "wasserstein_adjusted_silhouette", counted)
     first = clustering_scores(labels, COUNTS + 100, None)
     first["was"] = 7.0  # the caller's own
     again = clustering_scores(labels.copy(), COUNTS + 100, None)
-    assert len(asked) == 1
+    assert asked == 1
     assert again["was"] == real(COUNTS + 100, labels)
     assert clustering_scores(labels, COUNTS + 100, labels)["ari"] == 1.0
     labels[1] = 1  # the same array, with something else in it
     assert clustering_scores(labels, COUNTS + 100, None)["was"] == real(COUNTS + 100, labels)
     assert clustering_scores(labels, COUNTS, None)["was"] == real(COUNTS, labels)
-    assert len(asked) == 4
+    assert asked == 4
 
 
 def test_without_class_counts_only_true_groups_score_clusters() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -25,10 +24,17 @@ TABLES: dict[str, Any] = {
 }
 
 
+class Finished(Protocol):
+    """The folder of a run with these settings, made at most once: `finished("auto", seed=1)`."""
+
+    def __call__(self, name: str, **changes: Any) -> Path: ...
+
+
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory) -> Callable[..., Path]:
-    """`finished("auto", seed=1)`: the folder of a run with these settings, made at most once."""
-    root, made = tmp_path_factory.mktemp("runs"), {}
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Return the function that makes runs and remembers them."""
+    root = tmp_path_factory.mktemp("runs")
+    made: dict[str, Path] = {}
 
     def folder(name: str, **changes: Any) -> Path:
         key = name + repr(sorted(changes.items()))
@@ -43,11 +49,11 @@ def finished(tmp_path_factory) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session", params=ALGORITHMS)
-def any_run(request, finished) -> Path:
+def any_run(request: pytest.FixtureRequest, finished: Finished) -> Path:
     return finished(request.param)
 
 
 @pytest.fixture(scope="session")
-def any_page(any_run) -> Page:
+def any_page(any_run: Path) -> Page:
     """Its figures take longest, and all tests look at the same."""
     return build([any_run])

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from fedgwc.cli.report import report_command
+from tests.report.conftest import Finished
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +76,7 @@ class Browser:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[Browser]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     driver = shutil.which("chromedriver")
     if driver is None or not (shutil.which("chromium") or shutil.which("google-chrome")):
         pytest.skip("no headless browser here; `make browser` installs one")
@@ -104,7 +105,7 @@ def _wait(port: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def pages(finished, tmp_path_factory) -> dict[str, Path]:
+def pages(finished: Finished, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     runs = [finished("auto"), finished("auto", seed=1), finished("fedavg"), finished("ifca")]
     report_command(runs[:1], folder / "one.html", None)
@@ -114,7 +115,7 @@ def pages(finished, tmp_path_factory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", ["one", "several"])
 @pytest.mark.parametrize("width", [1200, 390])
-def test_every_figure_is_there_and_nothing_complains(name: str, width: int, browser: Browser, pages) -> None:
+def test_every_figure_is_there_and_nothing_complains(name: str, width: int, browser: Browser, pages: dict[str, Path]) -> None:
     browser.devtools("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
     browser.open(pages[name])
     assert browser.complaints() == []
@@ -124,7 +125,7 @@ def test_every_figure_is_there_and_nothing_complains(name: str, width: int, brow
     assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth;"), "the page is wider than the screen"
 
 
-def test_tables_sort_by_a_click(browser: Browser, pages) -> None:
+def test_tables_sort_by_a_click(browser: Browser, pages: dict[str, Path]) -> None:
     browser.devtools("Emulation.clearDeviceMetricsOverride")
     browser.open(pages["several"])
     heads = browser.run(
@@ -149,7 +150,7 @@ def test_tables_sort_by_a_click(browser: Browser, pages) -> None:
     assert browser.complaints() == []
 
 
-def test_dark_mode_turns_the_page_and_its_figures(browser: Browser, pages) -> None:
+def test_dark_mode_turns_the_page_and_its_figures(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["one"])
     text = "getComputedStyle(document.querySelector('figure svg text')).fill"
     colours = f"return [getComputedStyle(document.body).backgroundColor, {text}];"

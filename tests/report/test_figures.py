@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from fedgwc.core.types import Floats
 from fedgwc.report import build
+from fedgwc.report.content import Page
 from fedgwc.report.data import Node, Run
 from fedgwc.report.figures import mse
 from fedgwc.report.figures import weights as weights_figure
@@ -28,6 +30,7 @@ from fedgwc.report.load import load
 from fedgwc.report.methods import Method
 from fedgwc.report.theme import DARK, LIGHT, NEUTRAL, canvas, colours
 from fedgwc.report.weights import Weights
+from tests.report.conftest import Finished
 
 SLACK = 1.5  # points that boxes of letters may reach beyond what is seen
 
@@ -56,26 +59,26 @@ def faults(figure: Figure) -> list[str]:
             hidden += [t for t in axis.get_majorticklabels() if t not in labels(axis)]
             boxes = [(t.get_text(), t.get_window_extent()) for t in labels(axis)]
             found += [f"{a} on {b}" for (a, x), (b, y) in pairwise(boxes) if x.padded(-0.5).overlaps(y)]
-    for text in figure.findobj(lambda a: isinstance(a, Text) and a.get_visible() and a.get_text()):
+    for text in (a for a in figure.findobj(Text) if isinstance(a, Text) and a.get_visible() and a.get_text()):
         box = text.get_window_extent()
         inside = page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
         found += [f"{text.get_text()} is cut off"] if not inside and text not in hidden else []
     return found
 
 
-def test_figures_of_every_algorithm_can_be_read(any_page) -> None:
+def test_figures_of_every_algorithm_can_be_read(any_page: Page) -> None:
     for picture in any_page.pictures:
         assert not faults(picture.figure), picture.name
 
 
-def test_figures_of_a_comparison_can_be_read(finished) -> None:
+def test_figures_of_a_comparison_can_be_read(finished: Finished) -> None:
     runs = [finished(name) for name in ("alone", "fedavg", "ifca", "auto", "fedgwc-release")]
     for picture in build([*runs, finished("auto", seed=1)]).pictures:
         assert not faults(picture.figure), picture.name
 
 
 @pytest.mark.parametrize("name", ["all", "some"])
-def test_accuracies_that_are_no_numbers_are_borne(name: str, finished) -> None:
+def test_accuracies_that_are_no_numbers_are_borne(name: str, finished: Finished) -> None:
     run = load(finished("fedavg"))
     lost = replace(run, metrics=[row | {"balanced_accuracy": math.nan} for row in run.metrics])
     methods = [Method("lost", (lost,)), *([Method("fedavg", (run,))] if name == "some" else [])]
@@ -83,7 +86,7 @@ def test_accuracies_that_are_no_numbers_are_borne(name: str, finished) -> None:
         assert len(shown(draw(methods, "balanced_accuracy", "balanced accuracy, %", traffic=traffic))) == 1
 
 
-def test_what_a_split_did_ends_with_the_next_split(finished) -> None:
+def test_what_a_split_did_ends_with_the_next_split(finished: Finished) -> None:
     metrics = [{"round": 10 * t, "accuracy": a} for t, a in enumerate((0.3, 0.3, 0.5, 0.6, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9))]
     nodes = tuple(Node(i, None, 0, ended, np.arange(1), {}) for i, ended in enumerate((10, 30)))
     run = replace(load(finished("fedavg")), metrics=[{"round": 1000, "accuracy": 0.9}], nodes=nodes)
@@ -154,8 +157,9 @@ def test_a_client_seen_once_has_no_bar() -> None:
     w = Weights(0, np.arange(3), np.full(3, 0.5), np.array([0.4, 0, 0.4]), np.array([0.6, 1, 0.6]), np.array([9, 1, 9]))
     [ax] = weights_figure.draw([w], {}).axes
     [bars] = ax.collections
+    assert isinstance(bars, LineCollection)
     assert len(bars.get_segments()) == 2
-    assert [len(line.get_xdata()) for line in ax.lines] == [2, 1]  # filled, hollow
+    assert [len(np.asarray(line.get_xdata())) for line in ax.lines] == [2, 1]  # filled, hollow
 
 
 def test_traffic_is_told_in_units_that_keep_it_short() -> None:
@@ -168,7 +172,7 @@ def test_traffic_is_told_in_units_that_keep_it_short() -> None:
     ]
 
 
-def test_an_algorithm_has_the_same_colour_in_every_comparison(finished) -> None:
+def test_an_algorithm_has_the_same_colour_in_every_comparison(finished: Finished) -> None:
     methods = {name: Method(name, (load(finished(name)),)) for name in ("fedavg", "ifca", "auto", "fedprox")}
     a, b, c, d = methods.values()
     assert method_colours([c, a]) == [OWN["auto"], OWN["fedavg"]]

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
 
 from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.cli.report import report_command
@@ -30,6 +32,7 @@ from fedgwc.report.page import html
 from fedgwc.report.theme import LIGHT, canvas, looks
 from fedgwc.report.weights import weights_of
 from fedgwc.runs.progress import Silent
+from tests.report.conftest import Finished
 
 ALWAYS = {"accuracy", "classes", "clients", "costs", "configuration"}
 FEDGWC = {"tree", "matrices", "embedding", "reward", "weights", "mse"}
@@ -67,16 +70,16 @@ def copied(run: Path, to: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(finished) -> Page:
+def page(finished: Finished) -> Page:
     return build([finished("auto")])
 
 
 @pytest.fixture(scope="module")
-def text(page) -> str:
+def text(page: Page) -> str:
     return html(page)
 
 
-def test_a_run_of_fedgwc_has_every_section(page, finished) -> None:
+def test_a_run_of_fedgwc_has_every_section(page: Page, finished: Finished) -> None:
     assert {s.id for s in page.sections} == ALWAYS | FEDGWC | {"pairs"}
     names = {p.name for p in page.pictures}
     run = load(finished("auto"))
@@ -86,7 +89,7 @@ def test_a_run_of_fedgwc_has_every_section(page, finished) -> None:
     assert {f"classes-{c}" for c in run.leaves[:12]} <= names
 
 
-def test_clients_known_by_themselves_have_no_matrices(finished) -> None:
+def test_clients_known_by_themselves_have_no_matrices(finished: Finished) -> None:
     eager = {"when": "windows", "rate": 1.0, "visits": 1, "contrast": -1.0, "agreement": -1.0, "gain": -1e9, "pairs_up_to": 0}
     folder = finished("auto", rounds=25, algorithm=eager)
     page = build([folder])
@@ -104,7 +107,7 @@ def why(folder: Path) -> Section:
     return section
 
 
-def test_it_says_why_nothing_was_divided(finished) -> None:
+def test_it_says_why_nothing_was_divided(finished: Finished) -> None:
     """Everybody is there in every round, so windows last 10 of the 35."""
     section = why(finished("auto", rounds=35, algorithm=WINDOWS | {"contrast": 1e6, "drift": 1e6}))
     assert section.lead.startswith("3 windows of rounds came to an end. Left whole: ")
@@ -120,7 +123,7 @@ def test_it_says_why_nothing_was_divided(finished) -> None:
     assert section.lead.endswith("Clusters of fewer than 10 clients are not tried.")
 
 
-def test_it_says_why_a_cluster_was_divided(finished, monkeypatch) -> None:
+def test_it_says_why_a_cluster_was_divided(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = finished("auto", rounds=65, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "gain": -1e9})
     run = load(folder)
     divided = [j for j in run.verdicts if j.verdict.divides]
@@ -132,7 +135,7 @@ def test_it_says_why_a_cluster_was_divided(finished, monkeypatch) -> None:
     assert f"verdicts.jsonl has {len(run.verdicts) - len(divided)} more" in few.note
 
 
-def test_it_says_who_moved_to_the_other_side_of_a_division(finished, tmp_path) -> None:
+def test_it_says_who_moved_to_the_other_side_of_a_division(finished: Finished, tmp_path: Path) -> None:
     folder = shutil.copytree(finished("auto", rounds=65, algorithm=WINDOWS), tmp_path / "run")
     rows = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
     windows = why(folder)
@@ -157,7 +160,9 @@ def test_it_says_who_moved_to_the_other_side_of_a_division(finished, tmp_path) -
         ("rejoined", [9, 3], "Undone later: 1 division.", "undone: no side was served better by its own model"),
     ],
 )
-def test_it_says_what_came_of_a_trial(reason, cut, lead, cell, finished, tmp_path, monkeypatch) -> None:
+def test_it_says_what_came_of_a_trial(
+    reason: str, cut: list[int], lead: str, cell: str, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = shutil.copytree(finished("auto", rounds=65, algorithm=WINDOWS), tmp_path / "run")
     rows = [json.loads(line) for line in (folder / "verdicts.jsonl").read_text().splitlines()]
     windows = why(folder)
@@ -174,7 +179,7 @@ def test_it_says_what_came_of_a_trial(reason, cut, lead, cell, finished, tmp_pat
     assert cell in [row[3].text for row in why(folder).tables[0].rows]  # whatever else is left out
 
 
-def test_it_says_what_is_asked_for_where_few_or_nobody_can_try(finished, tmp_path) -> None:
+def test_it_says_what_is_asked_for_where_few_or_nobody_can_try(finished: Finished, tmp_path: Path) -> None:
     folder = shutil.copytree(finished("auto", rounds=65, algorithm=WINDOWS), tmp_path / "run")
     doubt = f"{FedGWC().doubt:g} more where few or nobody could try the division and for each that was undone"
     assert f"(gain at least 4, and {doubt})" in why(folder).lead
@@ -187,19 +192,21 @@ def test_it_says_what_is_asked_for_where_few_or_nobody_can_try(finished, tmp_pat
 
 
 @pytest.mark.parametrize("gain", [-1e12, float("-inf")])
-def test_whatever_gain_was_asked_for_is_read(gain: float, finished) -> None:
+def test_whatever_gain_was_asked_for_is_read(gain: float, finished: Finished) -> None:
     folder = finished("auto", rounds=41, algorithm=WINDOWS | {"contrast": -1.0, "agreement": -1.0, "gain": gain})
     assert load(folder).splits
     assert f"(gain at least {gain:g}, and {FedGWC().doubt:g} more" in why(folder).lead
 
 
-def test_a_division_that_was_undone_is_only_told_of(finished) -> None:
+def test_a_division_that_was_undone_is_only_told_of(finished: Finished) -> None:
     """40 clients of one kind, divided in round 20 whatever they say; asked a third time, in round 50, they are served alike."""
     forced = {"when": "windows", "rate": 1.0, "min_size": 15, "contrast": -1.0, "agreement": -1.0, "gain": -1e9, "drift": 1e9}
     folder = finished("auto", rounds=55, data={"groups": [{"clients": 40}]}, algorithm=forced, evaluate={"every": 20})
     run, page = load(folder), build([folder])
     assert [(j.round, j.verdict.reason) for j in run.verdicts] == [(10, "first cut"), (20, "groups"), (50, "rejoined")]
-    assert run.verdicts[-1].verdict.clear < 2 * 2 / 3  # the fourth time 2 deviations are asked for, and the first 0
+    clear = run.verdicts[-1].verdict.clear
+    assert clear is not None
+    assert clear < 2 * 2 / 3  # the fourth time 2 deviations are asked for, and the first 0
     assert [m.round for m in run.matrices] == [20, None]
     assert (run.splits, run.leaves, at_splits(run)) == ([], [0], [])
     names = [p.name for p in page.pictures]
@@ -209,7 +216,7 @@ def test_a_division_that_was_undone_is_only_told_of(finished) -> None:
     assert "Undone later: 1 division. At the last, in round 50, a model of its own served neither side better (" in lead
 
 
-def test_it_says_that_the_first_window_is_not_over(finished) -> None:
+def test_it_says_that_the_first_window_is_not_over(finished: Finished) -> None:
     section = why(finished("auto", algorithm=WINDOWS | {"visits": 50}))
     assert "half of the pairs have met 50 times, and the median pair has met 10 times" in section.lead
     assert not section.tables
@@ -217,7 +224,7 @@ def test_it_says_that_the_first_window_is_not_over(finished) -> None:
     assert "half of the clients have been seen 500 times, and the median client has been seen 10 times" in section.lead
 
 
-def test_a_run_without_verdicts_has_no_such_section(finished, tmp_path) -> None:
+def test_a_run_without_verdicts_has_no_such_section(finished: Finished, tmp_path: Path) -> None:
     run = copied(finished("auto", rounds=25, algorithm=WINDOWS), tmp_path / "r")
     assert "why" in sections([run])
     (run / "verdicts.jsonl").unlink()  # as an older version left it
@@ -229,7 +236,7 @@ def test_a_run_without_verdicts_has_no_such_section(finished, tmp_path) -> None:
     [{"reason": "mood"}, {"clients": "many"}, {"score": float("nan")}, {"drift": float("inf")}, {"why": None, "rounds": 10**400}],
     ids=str,
 )
-def test_a_damaged_verdict_is_named(change, finished, tmp_path) -> None:
+def test_a_damaged_verdict_is_named(change: dict[str, Any], finished: Finished, tmp_path: Path) -> None:
     run = copied(finished("auto", rounds=25, algorithm=WINDOWS), tmp_path / "r")
     rows = [json.loads(line) for line in (run / "verdicts.jsonl").read_text().splitlines()]
     (run / "verdicts.jsonl").write_text(json.dumps(rows[0] | change) + "\n")
@@ -237,13 +244,13 @@ def test_a_damaged_verdict_is_named(change, finished, tmp_path) -> None:
         build([run])
 
 
-def test_of_many_clients_some_are_drawn(finished, monkeypatch) -> None:
+def test_of_many_clients_some_are_drawn(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedgwc.report.interaction.MOST_POINTS", 10)
     [section] = [s for s in build([finished("auto")]).sections if s.id == "embedding"]
     assert "Of more than 10 clients that many are drawn." in section.note
 
 
-def test_every_algorithm_has_a_sound_page(any_run, any_page) -> None:
+def test_every_algorithm_has_a_sound_page(any_run: Path, any_page: Page) -> None:
     page, run = any_page, load(any_run)
     ids = {s.id for s in page.sections}
     assert ids >= ALWAYS
@@ -257,7 +264,7 @@ def test_every_algorithm_has_a_sound_page(any_run, any_page) -> None:
     assert text.count("<figure") == len(page.pictures) == text.count("<svg")
 
 
-def test_a_page_needs_nothing_but_itself(text) -> None:
+def test_a_page_needs_nothing_but_itself(text: str) -> None:
     outline = Outline(text)
     links = [a[k] or "" for _, a in outline.tags for k in ("href", "src") if k in a]
     assert all(link.startswith(("#", "data:")) for link in links)
@@ -268,7 +275,7 @@ def test_a_page_needs_nothing_but_itself(text) -> None:
     assert all(i[1:] in ids for i in links if i.startswith("#"))
 
 
-def test_those_who_do_not_see_it_are_told(text) -> None:
+def test_those_who_do_not_see_it_are_told(text: str) -> None:
     outline = Outline(text)
     for svg in outline.all("svg"):
         assert svg["role"] == "img"
@@ -279,7 +286,7 @@ def test_those_who_do_not_see_it_are_told(text) -> None:
     assert all(th.get("scope") in ("col", "row") for th in outline.all("th"))
 
 
-def test_the_same_runs_give_the_same_bytes(text, finished, tmp_path) -> None:
+def test_the_same_runs_give_the_same_bytes(text: str, finished: Finished, tmp_path: Path) -> None:
     assert html(build([finished("auto")])) == text
     for name in ("one", "two"):
         report_command([finished("fedavg")], tmp_path / f"{name}.html", tmp_path / name)
@@ -290,7 +297,7 @@ def test_the_same_runs_give_the_same_bytes(text, finished, tmp_path) -> None:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_a_page_of_100_clients_is_small(finished) -> None:
+def test_a_page_of_100_clients_is_small(finished: Finished) -> None:
     groups = [{"clients": 50}, {"clients": 50, "relabel": 1}]
     big = finished("auto", rounds=16, data={"groups": groups}, algorithm={"min_size": 5})
     assert len(load(big).splits) > 0
@@ -298,7 +305,7 @@ def test_a_page_of_100_clients_is_small(finished) -> None:
 
 
 @pytest.mark.parametrize("fields", [("recipe", "about", "data"), ("algorithm",)], ids=" ".join)
-def test_hostile_names_are_only_text(fields: tuple[str, ...], finished, tmp_path) -> None:
+def test_hostile_names_are_only_text(fields: tuple[str, ...], finished: Finished, tmp_path: Path) -> None:
     """An algorithm's name decides what a page has; the others do not hide each other."""
     run = copied(finished("auto"), tmp_path / """<i onclick=alert(3)>&"'""")
     other = finished("fedavg")
@@ -343,7 +350,7 @@ HUGE_NUMBER = json.dumps(
         ("per_client.npz", "PK", "per_client.npz cannot be read"),
     ],
 )
-def test_a_damaged_folder_is_named(file: str, content: str | None, message: str, finished, tmp_path) -> None:
+def test_a_damaged_folder_is_named(file: str, content: str | None, message: str, finished: Finished, tmp_path: Path) -> None:
     run = copied(finished("auto"), tmp_path / "r")
     (run / file).unlink(missing_ok=True)
     if content is not None:
@@ -352,18 +359,18 @@ def test_a_damaged_folder_is_named(file: str, content: str | None, message: str,
         build([run])
 
 
-def test_clients_have_their_clusters_in_whatever_order_they_stand(finished, tmp_path) -> None:
+def test_clients_have_their_clusters_in_whatever_order_they_stand(finished: Finished, tmp_path: Path) -> None:
     run = copied(finished("auto"), tmp_path / "r")
     head, *rows = (run / "labels.csv").read_text().splitlines()
     (run / "labels.csv").write_text("\n".join([head, *reversed(rows), ""]))
     np.testing.assert_array_equal(load(run).clusters, load(finished("auto")).clusters)
 
 
-def test_clusters_may_be_nested_deeply(finished, tmp_path) -> None:
+def test_clusters_may_be_nested_deeply(finished: Finished, tmp_path: Path) -> None:
     """By a tree that is no chain of divisions of 20 clients, but a sound one to read."""
     run = copied(finished("fedavg"), tmp_path / "r")
     members, deep = list(range(20)), 3000
-    nodes = [
+    nodes: list[dict[str, Any]] = [
         {"id": i, "parent": i - 1 if i else None, "born": 0, "ended": 1, "members": members, "scores": {}} for i in range(deep)
     ]
     (run / "splits" / "tree.json").write_text(json.dumps([*nodes[:-1], nodes[-1] | {"ended": None}]))
@@ -371,7 +378,7 @@ def test_clusters_may_be_nested_deeply(finished, tmp_path) -> None:
     assert set(bands(load(run)).values()) == {0.0}
 
 
-def test_distances_that_are_no_numbers_are_named(finished, tmp_path) -> None:
+def test_distances_that_are_no_numbers_are_named(finished: Finished, tmp_path: Path) -> None:
     run = copied(finished("auto"), tmp_path / "r")
     path = next((run / "splits").glob("end-*.npz"))
     with np.load(path) as file:
@@ -381,7 +388,7 @@ def test_distances_that_are_no_numbers_are_named(finished, tmp_path) -> None:
         build([run])
 
 
-def test_mistakes_in_the_command(finished, tmp_path) -> None:
+def test_mistakes_in_the_command(finished: Finished, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no run"):
         report_command([tmp_path / "nowhere"], tmp_path / "r.html", None)
     with pytest.raises(InputError, match="is a folder"):
@@ -398,13 +405,13 @@ def test_mistakes_in_the_command(finished, tmp_path) -> None:
         assert (run / name).read_bytes() == before
 
 
-def test_without_the_extra_it_says_what_to_install(finished, monkeypatch) -> None:
+def test_without_the_extra_it_says_what_to_install(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(InputError, match=r"its extra `report`"):
         build([finished("fedavg")])
 
 
-def test_the_command(finished, tmp_path) -> None:
+def test_the_command(finished: Finished, tmp_path: Path) -> None:
     args = [sys.executable, "-m", "fedgwc", "report", str(finished("fedavg")), "-o", str(tmp_path / "r.html")]
     done = subprocess.run(args, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -412,7 +419,7 @@ def test_the_command(finished, tmp_path) -> None:
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
 
 
-def test_it_tells_how_far_it_is(finished) -> None:
+def test_it_tells_how_far_it_is(finished: Finished) -> None:
     watcher = Heard()
     html(build([finished("auto")], watcher), watcher)
     told = dict(watcher.told)  # the last of each
@@ -423,7 +430,8 @@ def test_it_tells_how_far_it_is(finished) -> None:
 
 class Heard(Silent):
     def __init__(self) -> None:
-        self.title, self.told = "", []
+        self.title = ""
+        self.told: list[tuple[str, int]] = []
 
     def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None:
         self.title = title
@@ -432,7 +440,7 @@ class Heard(Silent):
         self.told.append((self.title, number))
 
 
-def test_the_mse_is_what_the_run_measured(finished) -> None:
+def test_the_mse_is_what_the_run_measured(finished: Finished) -> None:
     folder = finished("fedgwc", algorithm={"eps": 1e-12})  # no split: the run's mean over clusters is the root's
     run = load(folder)
     algorithm, trace = fedgwc_of(run), trace_of(run)
@@ -443,14 +451,14 @@ def test_the_mse_is_what_the_run_measured(finished) -> None:
     assert [y[list(x).index(t)] for t in measured] == pytest.approx(list(measured.values()))
 
 
-def test_accuracies_of_clients_average_to_the_run_s(finished) -> None:
+def test_accuracies_of_clients_average_to_the_run_s(finished: Finished) -> None:
     run = load(finished("ifca"))
     assert run.per_client is not None
     for mine, theirs in (("accuracy", "accuracy"), ("balanced", "balanced_accuracy"), ("weighted", "weighted_accuracy")):
         assert np.nanmean(run.per_client[mine]) == pytest.approx(run.last[theirs])
 
 
-def test_the_whole_matrix_holds_every_cluster_s_own(finished) -> None:
+def test_the_whole_matrix_holds_every_cluster_s_own(finished: Finished) -> None:
     run = load(finished("auto"))
     algorithm = fedgwc_of(run)
     assert algorithm is not None
@@ -463,7 +471,7 @@ def test_the_whole_matrix_holds_every_cluster_s_own(finished) -> None:
         assert (w.gamma <= w.high + 1e-12).all()
 
 
-def test_several_runs_are_compared_by_method(finished) -> None:
+def test_several_runs_are_compared_by_method(finished: Finished) -> None:
     runs = [finished("auto"), finished("auto", seed=1), finished("fedavg"), finished("auto", algorithm={"beta": 2.0})]
     methods = methods_of([load(r) for r in runs])
     assert [(m.name, len(m.runs)) for m in methods] == [("fedgwc beta=0.5", 2), ("fedavg", 1), ("fedgwc beta=2.0", 1)]
@@ -483,7 +491,7 @@ def test_methods_are_told_apart_by_one_setting_or_by_what_is_not_as_usual() -> N
     assert differing(usual, three, {}) == ["when=windows", "visits=3"]  # nobody knows what is usual
 
 
-def test_where_the_data_lie_makes_no_other_method(finished, tmp_path) -> None:
+def test_where_the_data_lie_makes_no_other_method(finished: Finished, tmp_path: Path) -> None:
     moved = copied(finished("fedavg", seed=1), tmp_path / "moved")
     config = json.loads((moved / "config.json").read_text())
     config["experiment"]["data"]["root"] = "elsewhere"
@@ -491,7 +499,7 @@ def test_where_the_data_lie_makes_no_other_method(finished, tmp_path) -> None:
     assert [m.name for m in methods_of([load(finished("fedavg")), load(moved)])] == ["fedavg"]
 
 
-def test_a_folder_of_runs_stands_for_its_runs(finished, tmp_path) -> None:
+def test_a_folder_of_runs_stands_for_its_runs(finished: Finished, tmp_path: Path) -> None:
     for name in ("fedavg", "ifca"):
         copied(finished(name), tmp_path / "all" / name)
     assert sections([tmp_path / "all"]) == sections([finished("fedavg"), finished("ifca")])
@@ -523,10 +531,11 @@ def test_names_beside_lines_do_not_touch() -> None:
     assert places["d"] == 80.0
 
 
-def test_of_many_lines_no_two_look_the_same(finished) -> None:
+def test_of_many_lines_no_two_look_the_same(finished: Finished) -> None:
     run = load(finished("fedavg"))
     [ax] = compare.draw([Method(f"method {i}", (run,)) for i in range(16)], "accuracy", "accuracy, %").axes
-    drawn = [(line.get_color(), line._unscaled_dash_pattern) for line in ax.lines if len(line.get_xdata()) > 1]
+    lines = [line for line in ax.lines if len(np.asarray(line.get_xdata())) > 1]
+    drawn = [(line.get_color(), line._unscaled_dash_pattern) for line in lines]  # type: ignore[attr-defined]
     assert len(drawn) == len(set(drawn)) == 16
 
 
@@ -542,7 +551,7 @@ def test_names_stand_outside_and_those_of_lines_that_end_early_have_markers(end:
     _, ax = canvas()
     ax.set_xlim(0, 10)
     beside(ax, {f"line {i}": (end, i / 2, look) for i, look in enumerate(looks(LIGHT[:3]))}, 10)
-    assert all(text.xy[0] == 10 for text in ax.texts)
+    assert all(isinstance(text, Annotation) and text.xy[0] == 10 for text in ax.texts)
     assert sum(isinstance(artist, Line2D) for artist in ax.get_children()) == markers
 
 

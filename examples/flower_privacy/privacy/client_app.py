@@ -1,5 +1,6 @@
 """A client that keeps its losses to itself and adds noise to the model it sends."""
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -19,17 +20,17 @@ def net() -> torch.nn.Module:
 
 
 def load(message: Message, context: Context) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
-    part, (x, y) = context.node_config["partition-id"], digits()
-    rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[part :: context.node_config["num-partitions"]]
+    part, (x, y) = int(context.node_config["partition-id"]), digits()
+    rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[part :: int(context.node_config["num-partitions"])]
     model = net()
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     y = (torch.tensor(y)[rows] + (part % 4 == 3)) % 10  # every fourth client calls each digit by the next one's name
     return model, torch.tensor(x / 16, dtype=torch.float32)[rows], y
 
 
-def local_dp(message: Message, context: Context, call_next) -> Message:
+def local_dp(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
     """Flower's own mod: clips the update and adds Gaussian noise. epsilon = 0 leaves it out."""
-    epsilon, clip = context.run_config["epsilon"], context.run_config["clipping-norm"]
+    epsilon, clip = float(context.run_config["epsilon"]), float(context.run_config["clipping-norm"])
     if not epsilon:
         return call_next(message, context)
     return LocalDpMod(clip, clip, epsilon, 1e-5)(message, context, call_next)
@@ -39,7 +40,7 @@ def local_dp(message: Message, context: Context, call_next) -> Message:
 @app.train(mods=[keep_losses, local_dp])
 def train(message: Message, context: Context) -> Message:
     model, x, y = load(message, context)
-    optimizer, losses = torch.optim.SGD(model.parameters(), context.run_config["lr"]), []
+    optimizer, losses = torch.optim.SGD(model.parameters(), float(context.run_config["lr"])), []
     for batch in torch.randperm(len(y) // 2).split(15):  # the other half is for testing
         loss = torch.nn.functional.cross_entropy(model(x[batch]), y[batch])
         optimizer.zero_grad(), loss.backward(), optimizer.step()

@@ -11,9 +11,9 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    config = context.run_config
-    options = Options(min_clients=config["min-clients"], private_losses=True)
+    config, n_rounds = context.run_config, int(context.run_config["num-server-rounds"])
+    options = Options(min_clients=int(config["min-clients"]), private_losses=True)
     strategy = FedGWCStrategy(rate=1.0, when="visits", visits=12, min_size=3, options=options)
-    result = strategy.start(grid, ArrayRecord(net().state_dict()), config["num-server-rounds"], config["round-timeout"])
-    accuracy = result.evaluate_metrics_clientapp[config["num-server-rounds"]]["accuracy"]
+    result = strategy.start(grid, ArrayRecord(net().state_dict()), n_rounds, float(config["round-timeout"]))
+    accuracy = result.evaluate_metrics_clientapp[n_rounds]["accuracy"]
     print(f"accuracy {100 * accuracy:.1f} %, clusters:", {name: int(row) for name, row in sorted(strategy.labels.items())})

@@ -13,10 +13,10 @@ def net() -> torch.nn.Module:
 
 
 def load(message: Message, context: Context) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
-    part, (x, y) = context.node_config["partition-id"], load_digits(return_X_y=True)
-    rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[part :: context.node_config["num-partitions"]]
+    part, (x, y) = int(context.node_config["partition-id"]), load_digits(return_X_y=True)
+    rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[part :: int(context.node_config["num-partitions"])]
     model = net()
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     y = (torch.tensor(y)[rows] + (part % 4 == 3)) % 10  # every fourth client calls each digit by the next one's name
     return model, torch.tensor(x / 16, dtype=torch.float32)[rows], y
 
@@ -24,8 +24,8 @@ def load(message: Message, context: Context) -> tuple[torch.nn.Module, torch.Ten
 @app.train()
 def train(message: Message, context: Context) -> Message:
     model, x, y = load(message, context)
-    optimizer, losses = torch.optim.SGD(model.parameters(), context.run_config["lr"], momentum=0.9), []
-    for _ in range(context.run_config["local-epochs"]):
+    optimizer, losses = torch.optim.SGD(model.parameters(), float(context.run_config["lr"]), momentum=0.9), []
+    for _ in range(int(context.run_config["local-epochs"])):
         for batch in torch.randperm(len(y)).split(50):
             loss = torch.nn.functional.cross_entropy(model(x[batch]), y[batch])
             optimizer.zero_grad(), loss.backward(), optimizer.step()

@@ -1,5 +1,7 @@
 """The server of the quick-start: FedAvg became FedGWCStrategy."""
 
+from typing import Any
+
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
@@ -12,8 +14,12 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    options = Options(min_clients=config["min-clients"])
-    settings = {"when": "visits", "visits": 6, "min_size": 3}  # 20 rounds are few: try a split after 6, not after two long looks
-    strategy = FedGWCStrategy(rate=config["fraction-train"], options=options, out=config["out"] or None, **settings)
-    strategy.start(grid, ArrayRecord(net().state_dict()), config["num-server-rounds"], config["round-timeout"])
+    options = Options(min_clients=int(config["min-clients"]))
+    settings: Any = {
+        "when": "visits",
+        "visits": 6,
+        "min_size": 3,
+    }  # 20 rounds are few: try a split after 6, not after two long looks
+    strategy = FedGWCStrategy(rate=float(config["fraction-train"]), options=options, out=str(config["out"]) or None, **settings)
+    strategy.start(grid, ArrayRecord(net().state_dict()), int(config["num-server-rounds"]), float(config["round-timeout"]))
     print("clusters:", {name: int(row) for name, row in sorted(strategy.labels.items())})

@@ -1,0 +1,1 @@
+"""Tests of reports, their figures and pages in a browser."""
