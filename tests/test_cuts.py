@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from fedgwc.algorithms.fedgwc.perception import perception_distances
-from fedgwc.algorithms.fedgwc.spectral import coordinates, davies_bouldin
+from fedgwc.algorithms.perception import perception_distances
+from fedgwc.algorithms.spectral import coordinates, davies_bouldin
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal, ortho_group

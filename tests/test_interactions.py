@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedgwc.algorithms.fedgwc.spectral import embedding
+from fedgwc.algorithms.spectral import embedding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

@@ -33,7 +33,7 @@ print(adjusted_rand_index(truth, labels), (peak() - before) / P.nbytes)
 WINDOW = """
 import resource
 import numpy as np
-from fedgwc.algorithms.fedgwc.perception import add_distances
+from fedgwc.algorithms.perception import add_distances
 
 rng = np.random.default_rng(0)
 views = [rng.random((6000, 6000), dtype=np.float32) for _ in range(2)]

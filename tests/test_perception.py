@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedgwc.algorithms.fedgwc.perception import add_distances, perception_distances
+from fedgwc.algorithms.perception import add_distances, perception_distances
 
 from fedgwc.algorithms.fedgwc import perception
 from fedgwc.core.errors import InputError

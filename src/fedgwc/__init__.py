@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fedgwc.algorithms import ALGORITHMS as ALGORITHMS
     from fedgwc.algorithms.aggregate import Aggregator as Aggregator
     from fedgwc.algorithms.aggregate import Server as Server
-    from fedgwc.algorithms.auto.perception import perception_distances as perception_distances
     from fedgwc.algorithms.auto.readings import first_losses as first_losses
     from fedgwc.algorithms.auto.readings import gaussian_sides as gaussian_sides
     from fedgwc.algorithms.auto.readings import gaussian_spreads as gaussian_spreads
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc.interactions import update_interactions as update_interactions
     from fedgwc.algorithms.fedgwc.interactions import update_weights as update_weights
     from fedgwc.algorithms.fedgwc.rewards import gaussian_rewards as gaussian_rewards
+    from fedgwc.algorithms.perception import perception_distances as perception_distances
     from fedgwc.core.errors import InputError as InputError
     from fedgwc.core.protocols import Algorithm as Algorithm
     from fedgwc.core.protocols import Engine as Engine
@@ -75,7 +75,7 @@ _HOME = {
     "load": "runs.experiment",
     "load_model": "runs.saved_models",
     "loss_variances": "algorithms.auto.readings",
-    "perception_distances": "algorithms.auto.perception",
+    "perception_distances": "algorithms.perception",
     "rounds": "runs.loop",
     "run": "runs.loop",
     "run_together": "runs.together",

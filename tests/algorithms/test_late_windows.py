@@ -20,7 +20,7 @@ from fedgwc.algorithms.auto.learning import learnt
 from fedgwc.algorithms.auto.state import Cluster, copied
 from fedgwc.algorithms.auto.verdicts import NO_ONE_WAITS
 from fedgwc.algorithms.auto.windows import counted_down, with_window
-from fedgwc.algorithms.fedgwc.perception import perception_distances
+from fedgwc.algorithms.perception import perception_distances
 from fedgwc.core.types import Ids, Rng, Updates
 from fedgwc.runs.loop import rounds
 

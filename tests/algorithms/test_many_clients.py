@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedgwc.algorithms.fedgwc.perception import perception_distances
-from fedgwc.algorithms.fedgwc.spectral import coordinates, principal_axes
+from fedgwc.algorithms.perception import perception_distances
+from fedgwc.algorithms.spectral import coordinates, principal_axes
 from fedgwc.flower.joining import grow
 from hypothesis import given
 from hypothesis import strategies as st

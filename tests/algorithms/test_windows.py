@@ -17,7 +17,7 @@ from fedgwc.algorithms.auto.state import Verdict
 from fedgwc.algorithms.auto.verdicts import in_words, judged
 from fedgwc.algorithms.auto.windows import axes_of
 from fedgwc.algorithms.fedgwc import perception
-from fedgwc.algorithms.fedgwc.perception import perception_distances
+from fedgwc.algorithms.perception import perception_distances
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Rng, Updates
 from fedgwc.flower.joining import grow

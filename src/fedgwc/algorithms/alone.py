@@ -10,14 +10,17 @@ import torch
 from torch import Tensor
 
 from fedgwc.algorithms.aggregate import Server
-from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, everybody
+from fedgwc.algorithms.groups import Groups, GroupState, Parents, Plan, Round, everybody
 from fedgwc.core.protocols import Engine
 from fedgwc.core.types import Ids, Rng
 
 
 @dataclass(frozen=True)
-class AloneState:
+class AloneState(GroupState):
     n_clients: int
+
+    def labels(self) -> Ids:
+        return np.arange(self.n_clients)
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,6 @@ class Alone(Groups[AloneState]):
 
     def regroup(self, state: AloneState, round: Round) -> tuple[AloneState, Ids, Parents]:
         return state, round.updates.clients, None
-
-    def labels(self, state: AloneState) -> Ids:
-        return np.arange(state.n_clients)
 
     def grow(self, state: AloneState, rows: Ids) -> tuple[AloneState, Parents]:
         n_clients = state.n_clients

@@ -17,10 +17,10 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from fedgwc.algorithms.aggregate import Server
-from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, joined, labels_of, plan_of
+from fedgwc.algorithms.groups import Groups, GroupState, Parents, Plan, Round, joined, labels_of, plan_of
 from fedgwc.core import random
 from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import Engine, LearnsFrom, Observation
+from fedgwc.core.protocols import Engine, Observation
 from fedgwc.core.sampling import cohort_size, sample
 from fedgwc.core.tensors import on
 from fedgwc.core.types import Floats, Ids, Rng
@@ -59,15 +59,37 @@ class LastUpdates:
 
 
 @dataclass(frozen=True)
-class CFLState:
+class CFLState(GroupState):
     clusters: tuple[Cluster, ...]
     splits: tuple[Split, ...]
     known: LastUpdates
+
+    def labels(self) -> Ids:
+        return labels_of([c.members for c in self.clusters])
+
+    def numbers(self) -> Ids:
+        return np.array([c.id for c in self.clusters], np.int64)
+
+    def copied(self) -> CFLState:
+        return replace(self, known=LastUpdates(self.known.updates.clone(), self.known.weights.copy()))
+
+    def observe(self) -> Observation:
+        """Tell what eps1 and eps2 are compared with, in the cluster whose members pull the most."""
+        most = max(self.clusters, key=lambda c: c.max_norm)
+        return Observation({"mean_norm": most.mean_norm, "max_norm": most.max_norm})
+
+    def tree(self) -> list[dict[str, Any]]:
+        nodes: list[Cluster | Split] = [*self.splits, *self.clusters]
+        keys = ("id", "parent", "born", "ended", "cross_similarity")
+        rows = [{k: getattr(n, k, None) for k in keys} | {"members": n.members.tolist(), "scores": {}} for n in nodes]
+        return sorted(rows, key=lambda row: row["id"])
 
 
 @dataclass(frozen=True)
 class CFL(Groups[CFLState]):
     """Recursive bipartition. `eps1` and `eps2` are lengths of updates, so they depend on the model and on local training."""
+
+    learns_from = "updates"
 
     eps1: Annotated[float, "the cluster stands still when its mean update is shorter"] = 0.4
     eps2: Annotated[float, "and somebody still pulls when the longest update is longer"] = 1.6
@@ -86,10 +108,6 @@ class CFL(Groups[CFLState]):
             got = f"{self.min_size}, {self.sketch} and {self.memory_mb}"
             raise InputError(f"cfl min_size and sketch must be >= 1 and memory_mb >= 0 (0: always sketches), got {got}")
 
-    @property
-    def learns_from(self) -> LearnsFrom:
-        return "updates"
-
     def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], CFLState]:
         root = Cluster(0, None, 0, np.arange(n_clients))
         return [model], CFLState((root,), (), LastUpdates(model.new_empty(n_clients, 0), np.zeros(n_clients)))
@@ -101,7 +119,7 @@ class CFL(Groups[CFLState]):
     def regroup(self, state: CFLState, round: Round) -> tuple[CFLState, Ids, Parents]:
         """Divide before the step: each side takes the mean of its own updates of the round, as if it had been one before."""
         updates = round.updates
-        rows = round.groups_of(lambda: self.labels(state))
+        rows = round.groups_of(state.labels)
         if not len(updates):
             return state, rows, None
         models = round.plan.models
@@ -125,16 +143,7 @@ class CFL(Groups[CFLState]):
             splits.append(Split(c.id, c.parent, c.born, c.members, round.rng.round, crossing))
             known = replace(known, weights=np.where(np.isin(np.arange(len(known.weights)), c.members), 0.0, known.weights))
         state = CFLState(tuple(clusters), tuple(splits), known)
-        return state, self.labels(state)[updates.clients], parents
-
-    def labels(self, state: CFLState) -> Ids:
-        return labels_of([c.members for c in state.clusters])
-
-    def numbers(self, state: CFLState) -> Ids:
-        return np.array([c.id for c in state.clusters], np.int64)
-
-    def copied(self, state: CFLState) -> CFLState:
-        return replace(state, known=LastUpdates(state.known.updates.clone(), state.known.weights.copy()))
+        return state, state.labels()[updates.clients], parents
 
     def grow(self, state: CFLState, rows: Ids) -> tuple[CFLState, Parents]:
         kept, first = state.known, len(state.known.weights)
@@ -168,17 +177,6 @@ class CFL(Groups[CFLState]):
         everybody = np.full(len(met), sizes.argmax())  # members that were never heard go with the larger side
         everybody[met] = sides
         return everybody, crossing
-
-    def observe(self, state: CFLState) -> Observation:
-        """Tell what eps1 and eps2 are compared with, in the cluster whose members pull the most."""
-        most = max(state.clusters, key=lambda c: c.max_norm)
-        return Observation({"mean_norm": most.mean_norm, "max_norm": most.max_norm})
-
-    def tree(self, state: CFLState) -> list[dict[str, Any]]:
-        nodes: list[Cluster | Split] = [*state.splits, *state.clusters]
-        keys = ("id", "parent", "born", "ended", "cross_similarity")
-        rows = [{k: getattr(n, k, None) for k in keys} | {"members": n.members.tolist(), "scores": {}} for n in nodes]
-        return sorted(rows, key=lambda row: row["id"])
 
 
 def mean_norm(known: LastUpdates, members: Ids) -> float:

@@ -9,14 +9,17 @@ import numpy as np
 from torch import Tensor
 
 from fedgwc.algorithms.aggregate import Server
-from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, everybody, plan_of
+from fedgwc.algorithms.groups import Groups, GroupState, Parents, Plan, Round, everybody, plan_of
 from fedgwc.core.protocols import Engine
 from fedgwc.core.types import Ids, Rng
 
 
 @dataclass(frozen=True)
-class OneGroupState:
+class OneGroupState(GroupState):
     n_clients: int
+
+    def labels(self) -> Ids:
+        return np.zeros(self.n_clients, np.int64)
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,6 @@ class OneGroup(Groups[OneGroupState]):
 
     def regroup(self, state: OneGroupState, round: Round) -> tuple[OneGroupState, Ids, Parents]:
         return state, np.zeros(len(round.updates), np.int64), None
-
-    def labels(self, state: OneGroupState) -> Ids:
-        return np.zeros(state.n_clients, np.int64)
 
     def grow(self, state: OneGroupState, rows: Ids) -> tuple[OneGroupState, Parents]:
         return OneGroupState(state.n_clients + len(rows)), None

@@ -17,17 +17,21 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from fedgwc.algorithms.aggregate import Server
-from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, everybody, most_common
+from fedgwc.algorithms.groups import Groups, GroupState, Parents, Plan, Round, everybody, most_common
 from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import Engine, LearnsFrom
+from fedgwc.core.protocols import Engine
 from fedgwc.core.sampling import check_models, cohort_size, several
 from fedgwc.core.tensors import stacked
 from fedgwc.core.types import Ids, Rng
 
 
 @dataclass(frozen=True)
-class FeSEMState:
-    labels: Ids  # [N] the centre each client was nearest to last; -1: not known yet
+class FeSEMState(GroupState):
+    nearest: Ids  # [N] the centre each client was nearest to last; -1: not known yet
+
+    def labels(self) -> Ids:
+        """A client whose centre is not known yet is served by the one that most of the others belong to."""
+        return most_common(self.nearest)
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class FeSEM(Groups[FeSEMState]):
     trained from one common point differ by what the clients' data did to them, which is what the distance should measure.
     """
 
+    learns_from = "updates"
+
     k: Annotated[int, "centres"] = 2
     start: Annotated[Literal["common", "independent"], "independent: k initialisations, clients dealt out at random"] = "common"
 
@@ -48,10 +54,6 @@ class FeSEM(Groups[FeSEMState]):
     @property
     def n_models(self) -> int | None:
         return self.k if self.start == "independent" else None
-
-    @property
-    def learns_from(self) -> LearnsFrom:
-        return "updates"
 
     def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], FeSEMState]:
         nowhere = FeSEMState(np.full(n_clients, -1, np.int64))
@@ -69,12 +71,12 @@ class FeSEM(Groups[FeSEMState]):
 
         Among independent centres, where the middle is no model at all, a draw has to.
         """
-        cohort, models = everybody(len(state.labels), rate, rng), stacked([s.theta for s in servers])
-        which = state.labels[cohort]
+        cohort, models = everybody(len(state.nearest), rate, rng), stacked([s.theta for s in servers])
+        which = state.nearest[cohort]
         if (which >= 0).all():
             return Plan(cohort, models, which)
         if self.start == "independent":
-            drawn = rng.generator(1).integers(len(models), size=len(state.labels))[cohort]
+            drawn = rng.generator(1).integers(len(models), size=len(state.nearest))[cohort]
             return Plan(cohort, models, np.where(which < 0, drawn, which))
         if len(models) == 1:
             return Plan(cohort, models, np.zeros(len(cohort), np.int64))
@@ -87,26 +89,22 @@ class FeSEM(Groups[FeSEMState]):
         if not len(updates):
             return state, np.zeros(0, np.int64), None
         if self._has_centres(state):
-            nearest = e_step(updates.parameters, round.plan.models[: self.k, : updates.n_params])
-        elif (groups := first_groups(updates.parameters, self.k)) is not None:
-            nearest, parents = groups, [0] * self.k
+            group = e_step(updates.parameters, round.plan.models[: self.k, : updates.n_params])
+        elif (found := first_groups(updates.parameters, self.k)) is not None:
+            group, parents = found, [0] * self.k
         else:  # too few answers to tell k groups apart: one more round with the common model
             return state, np.zeros(len(updates), np.int64), None
-        labels = state.labels.copy()
-        labels[updates.clients] = nearest
-        return FeSEMState(labels), nearest, parents
+        nearest = state.nearest.copy()
+        nearest[updates.clients] = group
+        return FeSEMState(nearest), group, parents
 
     def _has_centres(self, state: FeSEMState) -> bool:
-        return self.start == "independent" or self.k == 1 or bool((state.labels >= 0).any())
-
-    def labels(self, state: FeSEMState) -> Ids:
-        """A client whose centre is not known yet is served by the one that most of the others belong to."""
-        return most_common(state.labels, 1)
+        return self.start == "independent" or self.k == 1 or bool((state.nearest >= 0).any())
 
     def grow(self, state: FeSEMState, rows: Ids) -> tuple[FeSEMState, Parents]:
         # Before the first grouping there is one model and no label; the joiners are grouped with all the others.
         grouped = rows if self._has_centres(state) else np.full(len(rows), -1, np.int64)
-        return FeSEMState(np.concatenate([state.labels, grouped])), None
+        return FeSEMState(np.concatenate([state.nearest, grouped])), None
 
 
 def e_step(points: Tensor, centres: Tensor) -> Ids:

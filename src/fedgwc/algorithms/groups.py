@@ -6,9 +6,10 @@ N clients, n of them in a round, G groups with a model each. A round asks in thi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -19,7 +20,6 @@ from fedgwc.core.sampling import cohort_size, sample
 from fedgwc.core.tensors import stacked
 from fedgwc.core.types import Floats, Ids, Rng, Updates
 
-S = TypeVar("S")
 Parents = Sequence[int] | None  # for each group the one whose model and momentum it goes on from; None: nothing has changed
 
 
@@ -48,70 +48,74 @@ class Round:
         return self.plan.which if np.array_equal(answered, asked) else labels()[answered]
 
 
-class Groups(Protocol[S]):
-    """A way to group clients. What a method does not need has a default; the state is a frozen dataclass."""
+class GroupState(ABC):
+    """Who is in which group, and what is known of them: a frozen dataclass that can be saved."""
+
+    @abstractmethod
+    def labels(self) -> Ids:
+        """Return the group [N] whose model serves each client."""
+
+    def numbers(self) -> Ids | None:
+        """Return a number [G] that stays with each group while others come and go; None: its place."""
+        return None
+
+    def copied(self) -> Self:
+        """Copy the arrays that a round writes to."""
+        return self
+
+    def observe(self) -> Observation:
+        """Explain the last round."""
+        return Observation()
+
+    def tree(self) -> list[dict[str, Any]]:
+        """List all clusters that ever were; empty for methods that never divide any."""
+        return []
+
+    def matrices(self) -> Mapping[str, Arrays]:
+        """Return what is known of each group's members."""
+        return {}
+
+
+S = TypeVar("S", bound=GroupState)
+
+
+class Groups(ABC, Generic[S]):
+    """A way to group clients: a frozen dataclass of settings. What a method does not need has a default."""
+
+    learns_from: ClassVar[LearnsFrom] = "sums"  # what of single clients the groups follow from
 
     @property
     def n_models(self) -> int | None:
         """How many independent initialisations `init` wants, [n_models, D]; None: one model [D]."""
         return None
 
-    @property
-    def learns_from(self) -> LearnsFrom:
-        """What of single clients the groups follow from."""
-        return "sums"
-
+    @abstractmethod
     def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], S]:
         """Return the groups' first models and the first state."""
-        ...
 
+    @abstractmethod
     def plan(self, state: S, servers: Sequence[Server], rate: float, engine: Engine, rng: Rng) -> Plan | None:
         """Choose who trains which model; None: nobody can."""
-        ...
 
+    @abstractmethod
     def regroup(self, state: S, round: Round) -> tuple[S, Ids, Parents]:
         """Say to whose step each answer [n] belongs."""
-        ...
 
     def divide(self, state: S, round: Round, group: Ids) -> tuple[S, Parents]:
         """Change groups after the step; `group` [n] is that of each answer."""
         return state, None
 
-    def labels(self, state: S) -> Ids:
-        """Return the group [N] whose model serves each client."""
-        ...
-
-    def numbers(self, state: S) -> Ids | None:
-        """Return a number [G] that stays with each group while others come and go; None: its place."""
-        return None
-
-    def copied(self, state: S) -> S:
-        """Copy the arrays that a round writes to."""
-        return state
+    @abstractmethod
+    def grow(self, state: S, rows: Ids) -> tuple[S, Parents]:
+        """Add clients N, N + 1, ... to the groups `rows` [n]."""
 
     def room(self, state: S) -> int | None:
         """Return how many clients may join; None: any number."""
         return None
 
-    def grow(self, state: S, rows: Ids) -> tuple[S, Parents]:
-        """Add clients N, N + 1, ... to the groups `rows` [n]."""
-        ...
-
     def warnings(self, n_clients: int) -> list[str]:
         """Return warnings about the federation's size; InputError if it is too large."""
         return []
-
-    def observe(self, state: S) -> Observation:
-        """Explain the last round."""
-        return Observation()
-
-    def tree(self, state: S) -> list[dict[str, Any]]:
-        """List all clusters that ever were; empty for methods that never divide any."""
-        return []
-
-    def matrices(self, state: S) -> Mapping[str, Arrays]:
-        """Return what is known of each group's members."""
-        return {}
 
 
 def everybody(n_clients: int, rate: float, rng: Rng) -> Ids:
@@ -132,9 +136,9 @@ def labels_of(members: Sequence[Ids]) -> Ids:
     return labels
 
 
-def most_common(labels: Ids, n_groups: int) -> Ids:
+def most_common(labels: Ids) -> Ids:
     """Put clients without a group (-1) into the one that most of the others are in."""
-    chosen = np.bincount(labels[labels >= 0], minlength=n_groups)
+    chosen = np.bincount(labels[labels >= 0], minlength=1)
     return np.where(labels < 0, chosen.argmax(), labels)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from fedgwc.algorithms.aggregate import Server
-from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, everybody, most_common
+from fedgwc.algorithms.groups import Groups, GroupState, Parents, Plan, Round, everybody, most_common
 from fedgwc.core.protocols import Engine, losses_under
 from fedgwc.core.sampling import check_models, several
 from fedgwc.core.tensors import stacked
@@ -18,8 +18,12 @@ from fedgwc.core.types import Ids, Rng
 
 
 @dataclass(frozen=True)
-class IFCAState:
-    labels: Ids  # [N] the model each client chose last; -1: it has not taken part yet
+class IFCAState(GroupState):
+    chosen: Ids  # [N] the model each client chose last; -1: it has not taken part yet
+
+    def labels(self) -> Ids:
+        """A client that never took part is served by the model that most of the others chose."""
+        return most_common(self.chosen)
 
 
 @dataclass(frozen=True)
@@ -40,24 +44,20 @@ class IFCA(Groups[IFCAState]):
 
     def plan(self, state: IFCAState, servers: Sequence[Server], rate: float, engine: Engine, rng: Rng) -> Plan | None:
         models = stacked([s.theta for s in servers])
-        cohort, choice = best_models(everybody(len(state.labels), rate, rng), models, engine)
+        cohort, choice = best_models(everybody(len(state.chosen), rate, rng), models, engine)
         return Plan(cohort, models, choice) if len(cohort) else None
 
     def regroup(self, state: IFCAState, round: Round) -> tuple[IFCAState, Ids, Parents]:
         # A choice counts once its training has arrived: a client that fails leaves no trace at all.
         clients, answered = round.plan.clients, np.isin(round.plan.clients, round.updates.clients)
-        labels = state.labels.copy()
-        labels[clients[answered]] = round.plan.which[answered]
+        chosen = state.chosen.copy()
+        chosen[clients[answered]] = round.plan.which[answered]
         # Over Flower somebody may have stood in who never chose.
-        known = np.where(labels < 0, self.labels(state), labels)
-        return IFCAState(labels), known[round.updates.clients], None
-
-    def labels(self, state: IFCAState) -> Ids:
-        """A client that never took part is served by the model that most of the others chose."""
-        return most_common(state.labels, self.k)
+        known = np.where(chosen < 0, state.labels(), chosen)
+        return IFCAState(chosen), known[round.updates.clients], None
 
     def grow(self, state: IFCAState, rows: Ids) -> tuple[IFCAState, Parents]:
-        return IFCAState(np.concatenate([state.labels, rows])), None
+        return IFCAState(np.concatenate([state.chosen, rows])), None
 
 
 def best_models(cohort: Ids, models: Tensor, engine: Engine) -> tuple[Ids, Ids]:

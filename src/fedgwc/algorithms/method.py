@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar, get_args, get_type_hints
+from typing import Any, Generic, get_args, get_type_hints
 
 from torch import Tensor
 
 from fedgwc.algorithms.aggregate import Aggregator, Server
-from fedgwc.algorithms.groups import Groups, Parents, Round
+from fedgwc.algorithms.groups import Groups, Parents, Round, S
 from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Arrays, Engine, LearnsFrom, Observation
 from fedgwc.core.sampling import Rate, check_rate
@@ -17,8 +17,6 @@ from fedgwc.core.settings import FLAT
 from fedgwc.core.tensors import stacked
 from fedgwc.core.types import Clustering, Ids, Rng
 from fedgwc.core.work import Work
-
-S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Method(Generic[S]):
         return MethodState(tuple(map(Server, models)), groups)
 
     def round(self, state: MethodState[S], engine: Engine, rng: Rng) -> MethodState[S]:
-        return self.advance(replace(state, groups=self.who.copied(state.groups)), engine, rng)
+        return self.advance(replace(state, groups=state.groups.copied()), engine, rng)
 
     def advance(self, state: MethodState[S], engine: Engine, rng: Rng) -> MethodState[S]:
         """Run a round that may write into the arrays of the given state."""
@@ -67,13 +65,13 @@ class Method(Generic[S]):
 
     def clustering(self, state: MethodState[S]) -> Clustering:
         models = stacked([server.theta for server in state.servers])
-        return Clustering(models, self.who.labels(state.groups), self.who.numbers(state.groups))
+        return Clustering(models, state.groups.labels(), state.groups.numbers())
 
     def n_clusters(self, state: MethodState[S]) -> int:
         return len(state.servers)
 
     def cluster_numbers(self, state: MethodState[S]) -> Ids | None:
-        return self.who.numbers(state.groups)
+        return state.groups.numbers()
 
     @property
     def state_type(self) -> Any:
@@ -93,13 +91,13 @@ class Method(Generic[S]):
         return self.who.warnings(n_clients)
 
     def observe(self, state: MethodState[S]) -> Observation:
-        return self.who.observe(state.groups)
+        return state.groups.observe()
 
     def tree(self, state: MethodState[S]) -> list[dict[str, Any]]:
-        return self.who.tree(state.groups)
+        return state.groups.tree()
 
     def matrices(self, state: MethodState[S]) -> Mapping[str, Arrays]:
-        return self.who.matrices(state.groups)
+        return state.groups.matrices()
 
 
 def _heirs(servers: Sequence[Server], parents: Parents) -> tuple[Server, ...]:

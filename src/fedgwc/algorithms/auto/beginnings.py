@@ -13,7 +13,7 @@ from fedgwc.algorithms.auto.settings import Settings
 from fedgwc.algorithms.auto.state import Cluster
 from fedgwc.algorithms.auto.verdicts import NO_ONE_WAITS, Waiting
 from fedgwc.algorithms.auto.windows import counted_down, submatrices
-from fedgwc.algorithms.fedgwc.interactions import LARGE
+from fedgwc.algorithms.perception import LARGE
 from fedgwc.core.types import Ids
 
 # What is known of a cluster for one window only; everything else goes on.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgwc.algorithms.fedgwc.clustering import davies_bouldin
+from fedgwc.algorithms.spectral import davies_bouldin
 from fedgwc.core.types import Floats, Ids
 
 LINES = 12  # random lines from which EM starts, beside the axes

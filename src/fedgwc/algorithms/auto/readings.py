@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from fedgwc.algorithms.fedgwc.rewards import TINY, LossStatistics
+from fedgwc.algorithms.fedgwc.rewards import rewards_of
+from fedgwc.algorithms.losses import TINY, LossStatistics
 from fedgwc.core.arguments import numbers
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Floats
@@ -88,8 +89,8 @@ class Readings:
         self.total = n * S if self.whole else self.made.sum((-2, -1))  # losses in all [...]
         self.mean, self.variance, self._or_zero = s.mean, s.variance, s.or_zero
 
-    def rewards(self, normalise: bool = False) -> Floats:
-        return self.statistics.rewards(normalise)
+    def rewards(self) -> Floats:
+        return rewards_of(self.statistics)
 
     def sides(self) -> Floats:
         mean, variance = self.mean[..., None, :], self.variance[..., None, :]

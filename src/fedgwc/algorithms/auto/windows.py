@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgwc.algorithms.auto.perception import add_distances
-from fedgwc.algorithms.auto.spectral import coordinates, principal_axes
 from fedgwc.algorithms.auto.state import Cluster
+from fedgwc.algorithms.perception import add_distances
+from fedgwc.algorithms.spectral import coordinates, principal_axes
 from fedgwc.core.types import Floats, Ids
 
 PER_DIRECTION = 10  # clients required for every axis that is looked at

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from torch import Tensor
 
 from fedgwc.algorithms.aggregate import Server
 from fedgwc.algorithms.fedgwc.interactions import check_rewards, move
-from fedgwc.algorithms.fedgwc.rewards import LossStatistics
+from fedgwc.algorithms.fedgwc.rewards import rewards_of
 from fedgwc.algorithms.fedgwc.splits import PaperSplit, SplitRule
 from fedgwc.algorithms.fedgwc.state import Cluster, FedGWCState, Split
-from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, joined, labels_of, plan_of
+from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, joined, plan_of
+from fedgwc.algorithms.losses import LossStatistics
 from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import Engine, LearnsFrom, Observation
+from fedgwc.core.protocols import Engine
 from fedgwc.core.sampling import cohort_size, sample
 from fedgwc.core.settings import FLAT
 from fedgwc.core.types import Floats, Ids, Rng, Updates
@@ -34,6 +35,7 @@ FEWEST = 3  # answers of a cluster from which interactions can be learnt
 class FedGWC(Groups[FedGWCState]):
     """Divides clusters, again and again, by how clients' losses interact. The defaults are the paper's text."""
 
+    learns_from = "rewards"
     statistics: Annotated[Literal["plain", "weighted"], "of the cohort's losses: plain, or by sample counts"] = "plain"
     normalise: Annotated[bool, "divide rewards by their sum over the cohort"] = False
     alpha: Annotated[float, "step of the running means; 0: cohort size / cluster size"] = 0.1
@@ -46,10 +48,6 @@ class FedGWC(Groups[FedGWCState]):
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise InputError(f"alpha must be in [0, 1], got {self.alpha}; 0 stands for cohort size / cluster size")
-
-    @property
-    def learns_from(self) -> LearnsFrom:
-        return "rewards"
 
     # Algorithm 2: the initial cluster, with P = 0 and MSE = 1
 
@@ -67,7 +65,7 @@ class FedGWC(Groups[FedGWCState]):
 
     def regroup(self, state: FedGWCState, round: Round) -> tuple[FedGWCState, Ids, Parents]:
         state.sampled[round.updates.clients] += 1
-        return state, round.groups_of(lambda: self.labels(state)), None
+        return state, round.groups_of(state.labels), None
 
     # for each cluster n: rewards, P, MSE; where MSE < eps, FedGW_Cluster divides the cluster and P along with it
 
@@ -114,9 +112,9 @@ class FedGWC(Groups[FedGWCState]):
             return None, updates
         if updates.rewards is None:
             sizes = updates.sizes.numpy() if self.statistics == "weighted" else None
-            return LossStatistics.of(updates.losses.numpy(), sizes).rewards(self.normalise), updates
+            return rewards_of(LossStatistics.of(updates.losses.numpy(), sizes), self.normalise), updates
         omega = check_rewards(updates.rewards.double().numpy())
-        return omega / omega.sum() if self.normalise else omega, updates
+        return (omega / omega.sum() if self.normalise else omega), updates
 
     def step(self, n: int, K: int) -> float:
         """The step of the running means, for n answers of K clients."""
@@ -134,15 +132,6 @@ class FedGWC(Groups[FedGWCState]):
         weights = np.maximum(weights / weights.sum(), 1e-12)  # everybody can be drawn
         return np.sort(draws.choice(c.members, size, replace=False, p=weights / weights.sum()))
 
-    def labels(self, state: FedGWCState) -> Ids:
-        return labels_of([c.members for c in state.clusters])
-
-    def numbers(self, state: FedGWCState) -> Ids:
-        return np.array([c.id for c in state.clusters], np.int64)
-
-    def copied(self, state: FedGWCState) -> FedGWCState:
-        return state.copied()
-
     def room(self, state: FedGWCState) -> int:
         return max(0, self.pairs_up_to - len(state.sampled))
 
@@ -152,20 +141,9 @@ class FedGWC(Groups[FedGWCState]):
         return replace(state, clusters=clusters, sampled=np.pad(state.sampled, (0, len(rows)))), None
 
     def warnings(self, n_clients: int) -> list[str]:
-        if n_clients <= self.pairs_up_to:
-            return []
-        raise InputError(
-            f"{n_clients:,} clients are more than pairs_up_to={self.pairs_up_to}: P and its affinities hold every pair, "
-            f"{12 * n_clients**2 / 2**30:.1f} GiB; set pairs_up_to={n_clients} if there is so much memory, or choose auto"
-        )
-
-    def observe(self, state: FedGWCState) -> Observation:
-        mse, attempts = float(np.mean([c.mse for c in state.clusters])), sum(c.attempts for c in state.clusters)
-        news = {str(s.id): {"members": s.members, "labels": s.labels, "P": s.P} for s in state.splits if s.P is not None}
-        return Observation({"mse": mse, "attempts": attempts}, news)
-
-    def tree(self, state: FedGWCState) -> list[dict[str, Any]]:
-        return state.tree()
-
-    def matrices(self, state: FedGWCState) -> dict[str, dict[str, Any]]:
-        return state.matrices()
+        if n_clients > self.pairs_up_to:
+            raise InputError(
+                f"{n_clients:,} clients are more than pairs_up_to={self.pairs_up_to}: P and its affinities hold every pair, "
+                f"{12 * n_clients**2 / 2**30:.1f} GiB; set pairs_up_to={n_clients} if there is so much memory, or choose auto"
+            )
+        return []

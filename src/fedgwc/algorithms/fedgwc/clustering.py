@@ -5,26 +5,19 @@ One set of eigenvectors serves every number of groups. K clients in a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from fedgwc.algorithms.fedgwc.interactions import Features, affinity
-from fedgwc.algorithms.fedgwc.kmeans import few_means
+from fedgwc.algorithms.spectral import Assign, assign_labels, davies_bouldin, embedding
 from fedgwc.core.arguments import number, whole
 from fedgwc.core.settings import convert
-from fedgwc.core.types import Floats, Ids
+from fedgwc.core.types import Ids
 
 Score = Literal["affinity", "embedding"]
-Assign = Literal["kmeans", "cluster_qr"]
 FLAT = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-5}  # affinities that differ by less hold no structure, only rounding
-FEW = 128  # up to so many clients, faster versions of k-means and Davies-Bouldin are used ...
-FEW_GROUPS = 10  # ... k-means up to so many groups
-DENSE_EIGEN = 400  # above this many clients only the few eigenvectors needed are computed
 
 
 def fedgw_cluster(
@@ -67,86 +60,3 @@ def _is_flat(W: NDArray[Any]) -> bool:
     K = len(W)
     off = W.reshape(-1)[1:].reshape(K - 1, K + 1)[:, :-1]  # all but the diagonal, without a copy
     return bool(np.ptp(off) <= FLAT[W.dtype])
-
-
-def embedding(W: NDArray[Any], n: int) -> Floats:
-    """[K, n]: the leading eigenvectors of D^-1/2 W D^-1/2 with a zero diagonal (Ng, Jordan and Weiss, 2001)."""
-    diagonal = np.diag(W).copy()
-    np.fill_diagonal(W, 0.0)  # put back below: for many clients there is no room for a second W
-    try:
-        return _leading_eigenvectors(W, n)
-    finally:
-        np.fill_diagonal(W, diagonal)
-
-
-def _leading_eigenvectors(A: NDArray[Any], n: int) -> Floats:
-    degree = A.sum(1, dtype=np.float64)
-    root = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1.0)), 0.0).astype(A.dtype)
-    return largest_eigenpairs(A, n, lambda x: root * (A @ (root * x)), lambda: root[:, None] * A * root)[1]
-
-
-def largest_eigenpairs(
-    like: NDArray[Any], n: int, product: Callable[[NDArray[Any]], NDArray[Any]], whole: Callable[[], NDArray[Any]]
-) -> tuple[Floats, Floats]:
-    """(values [n], vectors [K, n]), largest first, of a symmetric matrix: its `product` with a vector, or the `whole` if needed.
-
-    `like` has its shape and type.
-    """
-    K = len(like)
-    if K > DENSE_EIGEN:
-        operator = LinearOperator((K, K), lambda x: product(x.reshape(-1)), dtype=like.dtype)
-        start = np.cos(np.arange(K)).astype(like.dtype)  # fixed, so that the result is reproducible
-        exact = 0.0 if like.dtype == np.float64 else 1e-5  # float32 has hardly more digits, and reaching them takes twice as long
-        try:
-            values, vectors = eigsh(operator, n, which="LA", v0=start, ncv=max(4 * n, 40), tol=exact)
-            return np.asarray(values[::-1], np.float64), np.asarray(vectors[:, ::-1], np.float64)
-        except ArpackNoConvergence:
-            pass
-    values, vectors = linalg.eigh(whole(), subset_by_index=[K - n, K - 1])
-    return np.asarray(values[::-1], np.float64), np.asarray(vectors[:, ::-1], np.float64)
-
-
-def assign_labels(U: Floats, how: Assign, seed: int) -> Ids:
-    """Embedding [K, n] -> labels [K], numbered by first appearance."""
-    if how == "kmeans":
-        y = _kmeans(U / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), 1e-300), seed)
-    else:
-        # Damle, Minden and Ying (2019): pivoted QR picks one representative client per group, and the rotation closest
-        # to their coordinates turns every client's row into its membership.
-        pivots = linalg.qr(U.T, mode="r", pivoting=True)[1][: U.shape[1]]
-        y = np.abs(U @ linalg.polar(U[pivots].T)[0]).argmax(1)
-    _, first, inverse = np.unique(y, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse].astype(np.int64)
-
-
-def _kmeans(X: Floats, seed: int) -> Ids:
-    from sklearn.cluster import KMeans
-
-    n = min(X.shape[1], len(np.unique(X.round(12), axis=0)))  # k-means warns when there are fewer points than means
-    if len(X) <= FEW and n <= FEW_GROUPS:
-        return few_means(X, n, seed)
-    return np.asarray(KMeans(n, n_init=10, random_state=seed).fit_predict(X), np.int64)
-
-
-def davies_bouldin(X: Floats, labels: Ids) -> float:
-    """The Davies-Bouldin score of groups that are numbered from 0 without gaps."""
-    if labels.max() == 0:  # a single group: there is nothing to separate
-        return float("inf")
-    if len(X) <= FEW:
-        return _davies_bouldin_of_few(X, labels)
-    from sklearn.metrics import davies_bouldin_score
-
-    return float(davies_bouldin_score(X, labels))
-
-
-def _davies_bouldin_of_few(X: Floats, labels: Ids) -> float:
-    """The same as scikit-learn's, without the milliseconds that it takes to check and copy."""
-    member = labels == np.arange(labels.max() + 1)[:, None]  # [n, K]
-    size = member.sum(1)
-    centres = (member @ X) / size[:, None]
-    spread = (member @ np.linalg.norm(X - centres[labels], axis=1)) / size
-    apart = np.linalg.norm(centres[:, None] - centres, axis=2)
-    if np.allclose(spread, 0) or np.allclose(apart, 0):
-        return 0.0
-    apart[apart == 0] = np.inf
-    return float(((spread[:, None] + spread) / apart).max(1).mean())

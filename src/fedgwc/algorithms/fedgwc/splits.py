@@ -8,9 +8,10 @@ from typing import Annotated, Literal, Protocol
 
 import numpy as np
 
-from fedgwc.algorithms.fedgwc.clustering import Assign, Score, fedgw_cluster
+from fedgwc.algorithms.fedgwc.clustering import Score, fedgw_cluster
 from fedgwc.algorithms.fedgwc.interactions import Features, affinity
 from fedgwc.algorithms.fedgwc.state import Cluster
+from fedgwc.algorithms.spectral import Assign
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Floats, Ids
 

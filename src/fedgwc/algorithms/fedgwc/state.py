@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgwc.algorithms.fedgwc.interactions import LARGE
+from fedgwc.algorithms.groups import GroupState, labels_of
+from fedgwc.algorithms.perception import LARGE
+from fedgwc.core.protocols import Observation
 from fedgwc.core.types import Floats, Ids
 
 
@@ -67,25 +69,33 @@ class Split:
 
 
 @dataclass(frozen=True)
-class FedGWCState:
+class FedGWCState(GroupState):
     clusters: tuple[Cluster, ...]  # the leaves of the tree
     splits: tuple[Split, ...]  # its inner nodes
     sampled: Ids  # [N] rounds each client took part in
     n_born: int = 1  # clusters made so far, so the next one's id
 
+    def labels(self) -> Ids:
+        return labels_of([c.members for c in self.clusters])
+
+    def numbers(self) -> Ids:
+        return np.array([c.id for c in self.clusters], np.int64)
+
     def copied(self) -> FedGWCState:
-        """Copy the arrays that rounds write to."""
         clusters = tuple(replace(c, P=c.P.copy(), visits=c.visits.copy()) for c in self.clusters)
         return replace(self, clusters=clusters, sampled=self.sampled.copy())
 
+    def observe(self) -> Observation:
+        mse, attempts = float(np.mean([c.mse for c in self.clusters])), sum(c.attempts for c in self.clusters)
+        news = {str(s.id): {"members": s.members, "labels": s.labels, "P": s.P} for s in self.splits if s.P is not None}
+        return Observation({"mse": mse, "attempts": attempts}, news)
+
     def tree(self) -> list[dict[str, Any]]:
-        """List all inner nodes and leaves; `ended` is None for a leaf."""
         names = ("id", "parent", "born", "ended", "scores")
         nodes: tuple[Split | Cluster, ...] = (*self.splits, *self.clusters)
         rows = [{name: getattr(n, name, None) for name in names} | {"members": n.members.tolist()} for n in nodes]
         return sorted(rows, key=lambda row: int(row["id"]))
 
     def matrices(self) -> dict[str, dict[str, NDArray[Any]]]:
-        """Return what is known of each leaf, by `end-<id>`."""
         names = ("members", "visits", "gamma", "gamma2", "P")
         return {f"end-{c.id}": {name: getattr(c, name) for name in names} for c in self.clusters}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedgwc.algorithms.fedgwc.clustering import embedding
+from fedgwc.algorithms.spectral import embedding
 from fedgwc.core.types import Floats, Ids
 from fedgwc.report.theme import GRID, MARKERS, PAPER, SOFT, SQUARE, canvas, styled
 

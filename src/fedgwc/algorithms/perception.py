@@ -1,4 +1,4 @@
-"""How differently clients are perceived: squared distances between their perception vectors, a block of clients at a time.
+"""How differently clients are perceived: squared distances between perception vectors, a block of clients at a time.
 
 The unbiased perception vector (UPV) of client k towards j is row k of a matrix V [K, K] over pairs without the entries k
 and j. V has the type of P: for many clients it is float32, and memory has room beside it for only a few blocks of rows.
@@ -6,15 +6,54 @@ and j. V has the type of P: for many clients it is float32, and memory has room 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedgwc.algorithms.fedgwc.interactions import blocks, square, upv_distances
 from fedgwc.core.arguments import counts, numbers
 from fedgwc.core.errors import InputError
+
+LARGE = 1024  # for more clients, matrices are float32 instead of float64, and are processed in blocks of this many rows
+
+
+def upv_distances(V: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
+    """Squared distances between the UPVs of all pairs, as (rows, columns, block) of the upper half; diagonal 0.
+
+    One matrix product per block: the squared distance of whole rows minus the two entries that a pair leaves out.
+    """
+    own = np.diag(V)
+    centre = V.mean(0, dtype=np.float64).astype(V.dtype)  # subtracted, so that no digits cancel
+    cut = blocks(len(V))
+    squares = np.concatenate([((V[k] - centre) ** 2).sum(1) for k in cut])
+    for i, k in enumerate(cut):
+        rows = V[k] - centre
+        for j in cut[i:]:
+            d = squares[k, None] + squares[j]
+            d -= 2 * (rows @ (V[j] - centre).T)
+            d -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
+            d -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
+            np.maximum(d, 0.0, out=d)
+            if j == k:
+                d = (d + d.T) / 2
+                np.fill_diagonal(d, 0.0)
+            yield k, j, d
+
+
+def blocks(K: int) -> list[slice]:
+    return [slice(i, min(i + LARGE, K)) for i in range(0, K, LARGE)]
+
+
+def square(P: ArrayLike) -> NDArray[Any]:
+    """A matrix over pairs, checked, in the type for its size."""
+    V = numbers(P, "P")
+    if V.ndim != 2 or V.shape[0] != V.shape[1] or not len(V):
+        raise InputError(f"P must be square, one row and column per client, got shape {V.shape}")
+    V = V.astype(np.float64 if len(V) <= LARGE else np.float32, copy=False)
+    if not np.isfinite([V.min(), V.max()]).all():
+        raise InputError("P holds NaN or infinite values; an interaction matrix has entries in [0, 1]")
+    return V
 
 
 def perception_distances(V: ArrayLike, visits: ArrayLike) -> NDArray[Any]:
