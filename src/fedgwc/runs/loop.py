@@ -178,7 +178,7 @@ def _engine(saved: EngineSettings, asked: EngineSettings) -> EngineSettings:
 def _config(job: Experiment, engine: Simulator | Member, federation: Federation) -> dict[str, Any]:
     f, tables = federation, job.to_json()
     about = {"n_clients": f.n_clients, "n_classes": f.n_classes, "shape": f.shape, "mean": f.mean, "std": f.std}
-    chosen = {**tables, "engine": {**tables["engine"], **engine.choices()}}  # so that resuming repeats it
+    chosen = {**tables, "engine": {**tables["engine"], **engine.facts.settings}}  # so that resuming repeats it
     return {"experiment": chosen, "defaults": job.defaults(), "federation": about, "notes": f.notes, "versions": versions()}
 
 
