@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgwc.core.layout import Layout
-from fedgwc.core.types import Clustering, Floats, Ids, Rng, Scores, Split, Updates
+from fedgwc.core.types import Clustering, Costs, Floats, Ids, Rng, Scores, Split, Updates
 from fedgwc.core.work import Work
 
 State = TypeVar("State")
@@ -63,6 +63,16 @@ class DescribesItself(Protocol):
 
     @property
     def facts(self) -> Facts: ...
+
+
+@runtime_checkable
+class CountsCosts(Protocol):
+    """An engine that counts for itself what its work took, such as bytes that really went over a wire."""
+
+    @property
+    def costs(self) -> Costs:
+        """Return the sums since this engine was made."""
+        ...
 
 
 # Algorithms

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedgwc.core import random
+from fedgwc.core.errors import InputError
 from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Facts
 from fedgwc.core.types import Ids, Scores, Split, Updates
@@ -42,6 +43,8 @@ class SharedEngine:
 
     def __init__(self, federations: Sequence[Federation], build: Callable[[Federation], Simulator], lanes: int = 0) -> None:
         self.engine = build(union(federations))
+        if not isinstance(self.engine, Simulator):
+            raise InputError(f"runs share a simulator, and engine.name chose {type(self.engine).__name__}; run these one by one")
         training = self.engine.model
         self.model = FlatModel(
             training.module, training.dtype, training.device

@@ -22,10 +22,10 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Algorithm, Engine, State
 from fedgwc.core.settings import flatten
 from fedgwc.core.text import readable
-from fedgwc.core.types import Clustering, Ids, Rng
+from fedgwc.core.types import Clustering, Costs, Ids, Rng
 from fedgwc.core.version import VERSION
 from fedgwc.data import Federation
-from fedgwc.engines.meter import Costs, Meter
+from fedgwc.engines.meter import Meter
 from fedgwc.engines.pool import Member
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
