@@ -12,7 +12,7 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.work import LocalTraining
 from fedgwc.models import MODELS, cnn, lenet5, mlp, mobilenet_v2
 from fedgwc.training.flat_model import FlatModel
-from fedgwc.training.step import sgd_step
+from fedgwc.training.step import local_step
 
 SETTINGS: dict[str, dict[str, float]] = {"mobilenet_v2": {"dropout": 0.0}}
 
@@ -80,13 +80,14 @@ def test_stacked_steps_equal_single_steps(name: str) -> None:
     torch.manual_seed(0)
     model = FlatModel(MODELS[name]((3, 32, 32), 5, **SETTINGS.get(name, {})), torch.float64)
     model.module.train()
-    step = sgd_step(model, LocalTraining(lr=0.1))
+    step = local_step(model, LocalTraining(lr=0.1))
     x, y = torch.randn(2, 4, 3, 32, 32, dtype=torch.float64), torch.randint(5, (2, 4))
     theta, weights = model.vector().repeat(2, 1), torch.full((2, 4), 0.25, dtype=torch.float64)
-    args = (theta, theta.new_zeros(2, 0), theta, x, y, weights)
-    stacked, _, losses = torch.func.vmap(step)(*args)
+    absent = theta.new_empty(2, 0)
+    args = (theta, theta, absent, absent, x, y, weights)
+    stacked, losses = torch.func.vmap(step)(*args)
     for i in range(2):
-        alone, _, loss = step(*[a[i] for a in args])
+        alone, loss = step(*[a[i] for a in args])
         torch.testing.assert_close(stacked[i], alone, rtol=1e-8, atol=1e-9)
         torch.testing.assert_close(losses[i], loss, rtol=1e-12, atol=0)
     assert not torch.equal(stacked[0], theta[0])

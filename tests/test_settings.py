@@ -77,7 +77,7 @@ WRONG = [
     ({"algorithm": {"name": "auto", "loss_samples": 10**11}}, r"loss_samples must be in 0\.\.100000"),
     ({"engine": {"threads": 10**5}}, "engine.threads and workers must be at most 1024, got 100000 and 0"),
     ({"engine": {"workers": 10**5}}, "engine.threads and workers must be at most 1024"),
-    ({"engine": {"device": "tpu"}}, "engine.device must be auto, cpu or cuda"),
+    ({"engine": {"device": "tpu"}}, "engine.device must be auto, cpu, cuda or cuda:N"),
     ({"evaluate": {"every": 0}}, "evaluate.every must be at least 1"),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,18 +23,19 @@ class Layout:
         """Describe a vector of which only the length is known."""
         return cls(("",), ((size,),), size)
 
-    @property
+    @cached_property
     def lengths(self) -> list[int]:
-        return [int(torch.Size(shape).numel()) for shape in self.shapes]
+        """Count the entries of each tensor."""
+        return [torch.Size(shape).numel() for shape in self.shapes]
 
-    @property
+    @cached_property
     def size(self) -> int:
-        """D."""
+        """Count the entries of the vector, D."""
         return sum(self.lengths)
 
     @property
     def layers(self) -> list[str]:
-        """Names of the modules that own tensors, in the order of the vector.
+        """List the modules that own tensors, in the order of the vector.
 
         >>> Layout(("0.weight", "0.bias", "2.weight"), ((2, 2), (2,), (2, 1)), 8).layers
         ['0', '2']

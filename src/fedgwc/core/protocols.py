@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedgwc.core.errors import InputError
 from fedgwc.core.layout import Layout
-from fedgwc.core.types import Clustering, Floats, Ids, Rng, Scores, Split, Updates
+from fedgwc.core.types import Clustering, Costs, Floats, Ids, Rng, Scores, Split, Updates
 from fedgwc.core.work import Work
 
 State = TypeVar("State")
@@ -64,6 +64,16 @@ class DescribesItself(Protocol):
 
     @property
     def facts(self) -> Facts: ...
+
+
+@runtime_checkable
+class CountsCosts(Protocol):
+    """An engine that counts for itself what its work took, such as bytes that really went over a wire."""
+
+    @property
+    def costs(self) -> Costs:
+        """Return the sums since this engine was made."""
+        ...
 
 
 # Algorithms

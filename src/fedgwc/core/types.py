@@ -73,6 +73,29 @@ class Scores:
 
 
 @dataclass(frozen=True)
+class Costs:
+    """What training and evaluation took, summed since the beginning of a run."""
+
+    bytes_down: int = 0  # models sent to clients
+    bytes_up: int = 0  # models and losses sent back
+    client_updates: int = 0  # clients trained
+    gradient_steps: int = 0
+    evaluations: int = 0  # samples that clients scored because the algorithm asked (which model serves them best)
+
+    def plus(self, **more: int) -> Costs:
+        """Add to some of the sums."""
+        return Costs(**{k: v + more.get(k, 0) for k, v in vars(self).items()})
+
+    def since(self, earlier: Costs) -> dict[str, int]:
+        """Return how much each sum has grown.
+
+        >>> Costs(client_updates=5).since(Costs(client_updates=3))["client_updates"]
+        2
+        """
+        return {k: v - getattr(earlier, k) for k, v in vars(self).items()}
+
+
+@dataclass(frozen=True)
 class Clustering:
     """Which model serves which client; FedAvg is the case M = 1."""
 

@@ -20,15 +20,20 @@ class _Recording:
 
 
 class Captured:
-    """Runs `program(*inputs)`, recorded once per key; inputs of one key have the same shapes.
+    """Runs `program(*inputs)` on a card, recorded once per key; inputs of one key have the same shapes.
+
+    What may change between calls is an input; all else that a program depends on is fixed for good or part of its key.
+    The card is the current one whenever this is called (`settings.running`).
 
     All recordings share one memory pool, so memory is bounded by the largest of them. Outputs are therefore only valid
     until the next call: copy what must last.
     """
 
-    def __init__(self, most: int = 16) -> None:
+    def __init__(self, device: torch.device, most: int = 16) -> None:
         self._recordings: OrderedDict[Hashable, _Recording] = OrderedDict()
-        self._pool = torch.cuda.graph_pool_handle()
+        self._device, self._pool = device, torch.cuda.graph_pool_handle()
+        # One for all recordings, since a pool keeps memory by stream; PyTorch's default belongs to the first card recorded on.
+        self._stream = torch.cuda.Stream(device)
         self._most = most
 
     def __call__(self, key: Hashable, program: Program, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -45,14 +50,14 @@ class Captured:
 
     def _record(self, program: Program, inputs: tuple[Tensor, ...]) -> _Recording:
         held = tuple(t.clone() for t in inputs)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
+        stream = torch.cuda.Stream(self._device)
+        stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):  # kernels are compiled and libraries set up before anything is recorded
             for _ in range(2):
                 program(*held)
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         # thread_local: another run's thread may use the card meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
             outputs = program(*held)
         return _Recording(graph, held, outputs)

@@ -36,15 +36,15 @@ class Evaluation:
     ) -> None:
         self.federation, self.samples, self.traits = federation, samples, traits
         self.model = _evaluating(model, model.module)
-        cuda, own_kernels = model.device.type == "cuda", stacked_conv.available(model.device, model.dtype)
+        cuda, triton = model.device.type == "cuda", stacked_conv.available(model.device, model.dtype)
         self._batch, self._chunk = samples.evaluation_batch(), chunk
         self._width = min(WIDTH, 1 << (self._batch.bit_length() - 1)) if cuda else 0  # 0: any
         # Convolutions gain from kernels of our own, small models from fewer operations; photographs on a disk are no tensor.
-        self._stacks = isinstance(samples.x, Tensor) and (own_kernels if cuda else not traits.convolutional)
-        self._logits = _logits_of(self.model, own=cuda)
-        one = _in_own_kernels(self.model, settings, traits) if own_kernels else self._logits
+        self._stacks = isinstance(samples.x, Tensor) and (triton if cuda else not traits.convolutional)
+        self._logits = _logits_of(self.model, copies=cuda)
+        one = _in_triton(self.model, settings, traits) if triton else self._logits
         self._stacked_logits = torch.func.vmap(one, in_dims=(0, None))
-        self._captured = Captured() if cuda and settings.graphs else None
+        self._captured = Captured(model.device) if cuda and settings.graphs else None
         self._recorded = None if cuda else Recorded(record=recorded_stack)
 
     def __call__(self, clients: Ids, models: Tensor, which: Ids, split: Split, stacked: bool) -> Scores:
@@ -141,11 +141,11 @@ def _evaluating(like: FlatModel, module: nn.Module) -> FlatModel:
     return model
 
 
-def _logits_of(model: FlatModel, own: bool = False) -> Logits:
-    return lambda theta, x: model.logits(model.tensors(theta, own), x)
+def _logits_of(model: FlatModel, copies: bool = False) -> Logits:
+    return lambda theta, x: model.logits(model.tensors(theta, copies), x)
 
 
-def _in_own_kernels(model: FlatModel, settings: EngineSettings, traits: Traits) -> Logits:
+def _in_triton(model: FlatModel, settings: EngineSettings, traits: Traits) -> Logits:
     """For a GPU, and under vmap only."""
     precision = "ieee" if settings.precision == "float32" else "tf32"  # bf16 is for training
     twin = _evaluating(model, fused(model.module, precision))

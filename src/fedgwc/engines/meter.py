@@ -9,23 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgwc.core.protocols import Engine
-from fedgwc.core.types import Ids, Scores, Split, Updates
+from fedgwc.core.protocols import CountsCosts, Engine
+from fedgwc.core.types import Costs, Ids, Scores, Split, Updates
 from fedgwc.core.work import Work
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Sums since the beginning of a run."""
-
-    bytes_down: int = 0  # models sent to clients
-    bytes_up: int = 0  # models and losses sent back
-    client_updates: int = 0  # clients trained
-    gradient_steps: int = 0
-    evaluations: int = 0  # samples that clients scored because the algorithm asked (which model serves them best)
-
-    def plus(self, **more: int) -> Costs:
-        return Costs(**{k: v + more.get(k, 0) for k, v in vars(self).items()})
 
 
 @dataclass(frozen=True)
@@ -40,19 +26,24 @@ class Reported:
 
 
 class Meter:
-    """Passes everything on to `engine` and counts. Use it for one round at a time: `reported` and `news` are of what came since
-    `clear`. A failure is a model or loss that was not finite, or a node that was gone.
+    """Passes everything on to `engine` and counts; `reported` and `news` are of what came since `clear`.
+
+    Costs are the engine's own counts where it has some, else those of whole models and their losses, also where a round moves
+    only parts of them. A failure is a model or loss that was not finite, or a node that was gone.
     """
 
     def __init__(self, engine: Engine, n_clients: int) -> None:
         self.engine = engine
         self.costs = Costs()
+        self._counter = engine if isinstance(engine, CountsCosts) else None
+        self._counted = self._counter.costs if self._counter else Costs()  # by the engine, and contained in `costs`
         self.reported: list[Reported] = []
         self.failures: Ids = np.zeros(n_clients, np.int64)  # [N] how often each client was asked in vain
         self.news: list[int] = []  # clients that failed for the first time
         self.seconds = 0.0  # spent inside the engine; what is left of a round is the server's own work
 
     def clear(self) -> None:
+        """Forget what was reported, before the next round."""
         self.reported, self.news = [], []
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
@@ -61,13 +52,13 @@ class Meter:
         self.seconds += time.monotonic() - began
         losses = updates.losses.numpy()
         model = models.shape[1] * models.element_size()
-        made = int(np.count_nonzero(np.isfinite(losses)))
-        self.costs = self.costs.plus(
+        n_steps = int(np.count_nonzero(np.isfinite(losses)))
+        self._count(
             bytes_down=len(clients) * model,
             # losses travel as float32, the sample count as one 8-byte integer
-            bytes_up=len(updates) * (model + 8) + made * 4,
+            bytes_up=len(updates) * (model + 8) + n_steps * 4,
             client_updates=len(updates),
-            gradient_steps=made,
+            gradient_steps=n_steps,
         )
         self.reported.append(Reported(updates.clients, _of_those(updates.clients, clients, which), losses))
         if len(updates) < len(clients):
@@ -82,14 +73,19 @@ class Meter:
         self.seconds += time.monotonic() - began
         model = models.shape[1] * models.element_size()
         # A client is asked about several models in one exchange: it downloads each of them and answers with one loss each.
-        self.costs = self.costs.plus(
-            bytes_down=len(clients) * model, bytes_up=len(clients) * 4, evaluations=int(scores.total.sum())
-        )
+        self._count(bytes_down=len(clients) * model, bytes_up=len(clients) * 4, evaluations=int(scores.total.sum()))
         return scores
+
+    def _count(self, **estimated: int) -> None:
+        if self._counter is None:
+            self.costs = self.costs.plus(**estimated)
+            return
+        now = self._counter.costs
+        self.costs, self._counted = self.costs.plus(**now.since(self._counted)), now
 
 
 def _of_those(answered: Ids, clients: Ids, which: Ids) -> Ids:
-    """The model that each of `answered` was asked to start from."""
+    """Find the model that each of `answered` was asked to start from."""
     if np.array_equal(answered, clients):  # nearly always
         return np.array(which, np.int64)
     asked = dict(zip(clients.tolist(), which.tolist(), strict=True))

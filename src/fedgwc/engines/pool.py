@@ -17,10 +17,14 @@ import torch
 from torch import Tensor
 
 from fedgwc.core import random
+from fedgwc.core.errors import InputError
+from fedgwc.core.layout import Layout
+from fedgwc.core.protocols import Facts
 from fedgwc.core.types import Ids, Scores, Split, Updates
 from fedgwc.core.work import Work
 from fedgwc.data.federation import Federation
 from fedgwc.data.union import union
+from fedgwc.engines.round_inputs import RoundInputs, joined, round_inputs
 from fedgwc.engines.simulator import Simulator
 from fedgwc.training.flat_model import FlatModel
 
@@ -31,6 +35,7 @@ class _Request:
     models: Tensor  # [M, D]
     which: Ids  # [n]
     keys: Tensor  # [n]
+    inputs: RoundInputs
 
 
 class SharedEngine:
@@ -38,8 +43,12 @@ class SharedEngine:
 
     def __init__(self, federations: Sequence[Federation], build: Callable[[Federation], Simulator], lanes: int = 0) -> None:
         self.engine = build(union(federations))
-        own = self.engine.model
-        self.model = FlatModel(own.module, own.dtype, own.device)  # for the runs: what trains looks different meanwhile
+        if not isinstance(self.engine, Simulator):
+            raise InputError(f"runs share a simulator, and engine.name chose {type(self.engine).__name__}; run these one by one")
+        training = self.engine.model
+        self.model = FlatModel(
+            training.module, training.dtype, training.device
+        )  # for the runs: what trains looks different meanwhile
         self.first = np.cumsum([0] + [f.n_clients for f in federations])  # of each member's clients, in the engine's numbers
         self.members = [Member(self, i) for i in range(len(federations))]
         self.asking = threading.Lock()  # one at a time asks the engine for something
@@ -92,12 +101,13 @@ class _Lane:
         clients = np.concatenate([r.clients + first[i] for i, r in requests.items()])
         keys = torch.cat([r.keys for r in asked])
         with self.pool.asking:
-            finish = self.pool.engine.begin(clients, torch.cat([r.models for r in asked]), which, keys)
+            inputs = joined([(r.inputs, r.models) for r in asked])
+            finish = self.pool.engine.begin(clients, torch.cat([r.models for r in asked]), which, keys, inputs)
         updates = finish()  # another lane may ask meanwhile
         return {i: self._share(updates, first[i], first[i + 1]) for i in requests}
 
     def _share(self, u: Updates, low: int, high: int) -> Updates:
-        """The rows of one member, which stand together: requests were put end to end."""
+        """Return the rows of one member, which stand together: requests were put end to end."""
         mine = np.flatnonzero((u.clients >= low) & (u.clients < high))
         at = slice(int(mine[0]), int(mine[-1]) + 1) if len(mine) else slice(0, 0)
         sizes = u.sizes[at]
@@ -112,10 +122,10 @@ class Member:
         self.pool, self.number = pool, number
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
-        ids = np.array(clients, np.int64)
-        keys = random.keys(seed, ids)
-        engine = self.pool.engine
-        request = _Request(ids, models.to(engine.device, engine.model.dtype), np.asarray(which), keys)
+        ids, engine = np.array(clients, np.int64), self.pool.engine
+        models = models.to(engine.device, engine.model.dtype)
+        inputs = round_inputs(work, engine.local, models)
+        request = _Request(ids, models, np.asarray(which), random.keys(seed, ids), inputs)
         return self.pool.lane(self.number).train(self.number, request)
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
@@ -135,5 +145,10 @@ class Member:
     def device(self) -> torch.device:
         return self.pool.engine.device
 
-    def choices(self) -> dict[str, object]:
-        return self.pool.engine.choices()
+    @property
+    def layout(self) -> Layout:
+        return self.pool.engine.layout
+
+    @property
+    def facts(self) -> Facts:
+        return self.pool.engine.facts

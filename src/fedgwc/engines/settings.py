@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from fedgwc.core.errors import InputError
 
 How = Literal["auto", "stacked", "one-by-one", "workers"]
 MOST_THREADS = 1024  # and worker processes: systems fail at some number, and PyTorch without a word
+DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d*))?")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -21,7 +23,8 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class EngineSettings:
     """Defaults choose for the model and machine at hand; what was chosen is written to the run's config.json."""
 
-    device: Annotated[str, "auto (cuda where there is one), cpu or cuda"] = "auto"
+    name: Annotated[str, "where clients train: simulator, on this machine, or an engine of your own"] = "simulator"
+    device: Annotated[str, "auto (cuda where there is one), cpu, cuda, or one of several cards, cuda:0, cuda:1, ..."] = "auto"
     how: Annotated[How, "stacked in one vmap step, one client at a time, or one client per worker process"] = "auto"
     dtype: Annotated[Literal["float32", "float64"], "of models and of what is computed"] = "float32"
     precision: Annotated[Literal["float32", "tf32", "bf16"], "of products on CUDA; a CPU always computes in full"] = "tf32"
@@ -33,8 +36,10 @@ class EngineSettings:
     graphs: Annotated[bool, "on CUDA: record a cohort's whole training, and evaluation, once and replay it"] = True
 
     def __post_init__(self) -> None:
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise InputError(f"engine.device must be auto, cpu or cuda, got {self.device!r}")
+        if self.device.partition(":")[0] == "mps":
+            raise InputError(f"engine.device={self.device} is refused: no engine has been tried on Apple's GPUs; use cpu")
+        if not DEVICE.fullmatch(self.device):
+            raise InputError(f"engine.device must be auto, cpu, cuda or cuda:N (cuda:1 is the second card), got {self.device!r}")
         if min(self.chunk, self.threads, self.workers) < 0:
             raise InputError(
                 f"engine.chunk, threads and workers must be >= 0 (0 is automatic), "
@@ -45,32 +50,37 @@ class EngineSettings:
 
 
 def device_of(settings: EngineSettings) -> torch.device:
-    """Asked by whoever trains; the settings of a run on a GPU can be read anywhere."""
-    name = settings.device
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("engine.device is cuda, but PyTorch sees no CUDA device here; use another: --set engine.device=cpu")
-    return torch.device("cuda" if name == "auto" and torch.cuda.is_available() else name.replace("auto", "cpu"))
+    """Find the device on this machine; the settings of a run on a GPU can be read anywhere."""
+    name, count = settings.device, torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return torch.device("cuda" if count else "cpu")
+    kind, _, number = name.partition(":")
+    if kind == "cuda" and int(number or 0) >= count:
+        cards = f"{count} of them, cuda:0 to cuda:{count - 1}," if count > 1 else "cuda:0 only" if count else "no CUDA device"
+        raise InputError(f"engine.device is {name}, but PyTorch sees {cards} here; use another: --set engine.device=cpu")
+    return torch.device(name)
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """Count the cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def require_determinism() -> None:
-    """For the rest of the process PyTorch uses only kernels that give the same bits every time."""
+    """Allow PyTorch only kernels that give the same bits every time, for the rest of the process."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for this before its first call
     torch.use_deterministic_algorithms(True)
 
 
 @contextmanager
 def running(threads: int, precision: str, device: torch.device) -> Iterator[None]:
-    """PyTorch's global switches set for one call and put back after it."""
-    before = torch.get_num_threads()
+    """Set PyTorch's global switches and its current card for one call, and put them back after it."""
+    before, cuda = torch.get_num_threads(), device.type == "cuda"
     torch.set_num_threads(threads)
-    old = _set_precision("ieee" if precision == "float32" else "tf32") if device.type == "cuda" else None
+    old = _set_precision("ieee" if precision == "float32" else "tf32") if cuda else None
     try:
-        yield
+        with torch.cuda.device(device) if cuda else nullcontext():  # kernels and streams of our own go to the current card
+            yield
     finally:
         torch.set_num_threads(before)
         if old is not None:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from fedgwc.core import random
 from fedgwc.core.errors import InputError
+from fedgwc.core.layout import Layout
+from fedgwc.core.protocols import Facts
 from fedgwc.core.tensors import on
 from fedgwc.core.types import Ids, Scores, Split, Updates
 from fedgwc.core.work import LocalTraining, Work
@@ -20,6 +22,7 @@ from fedgwc.data.federation import Federation
 from fedgwc.engines.choose import Traits, choose, most_stacked, traits_of
 from fedgwc.engines.evaluate import Evaluation
 from fedgwc.engines.probe import check_fits
+from fedgwc.engines.round_inputs import USUAL, RoundInputs, round_inputs
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
 from fedgwc.engines.train import OneByOne, Stacked
@@ -61,42 +64,51 @@ class Simulator:
         self._stacked = Stacked(self.model, self.local, self.samples, self.settings, self.traits)
         self._evaluation = Evaluation(federation, self.model, self.samples, self.settings, self.traits, self.chunk)
 
-    def choices(self) -> dict[str, object]:
-        """What it chose for itself, as settings that would choose the same again."""
-        return {"device": self.device.type, "how": self.how, "threads": self.threads, "workers": self.workers}
+    @property
+    def layout(self) -> Layout:
+        return self.model.layout
+
+    @property
+    def facts(self) -> Facts:
+        at_once = {"stacked": self.chunk, "workers": self.workers}.get(self.how, 1)
+        chosen = {"device": str(self.device), "how": self.how, "threads": self.threads, "workers": self.workers}
+        return Facts(self.device, at_once, chosen)
 
     # Training
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
-        return self.begin(clients, models, which, random.keys(seed, np.asarray(clients, np.int64)))()
+        models = models.to(self.device, self.model.dtype)
+        keys = random.keys(seed, np.asarray(clients, np.int64))
+        return self.begin(clients, models, which, keys, round_inputs(work, self.local, models))()
 
-    def begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Callable[[], Updates]:
-        """Training whose random draws follow from `keys` [n] on the CPU, whatever a client's number is here.
+    def begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor, inputs: RoundInputs = USUAL) -> Callable[[], Updates]:
+        """Start training; the function returned waits for the results, while a card works on its own.
 
-        A card has got its work when this returns; the function returned waits for the results.
+        Random draws follow from `keys` [n] on the CPU, whatever a client's number is here.
         """
         if models.ndim != 2 or models.shape[1] != self.model.size:
             raise InputError(f"this module's models are [M, {self.model.size}], got {list(models.shape)}")
         with running(self.threads, self.settings.precision, self.device):
-            return self._begin(np.array(clients, np.int64), models, np.array(which, np.int64), keys)
+            return self._begin(np.array(clients, np.int64), models, np.array(which, np.int64), keys, inputs)
 
-    def train_one(self, client: int, key: int, start: Tensor) -> tuple[Tensor, Tensor]:
-        """start [D] -> theta [D], losses [S] of one client without company; NaN if it cannot train this model."""
+    def train_one(self, client: int, key: int, start: Tensor, work: Work | None = None) -> tuple[Tensor, Tensor]:
+        """Train one client without company from start [D] -> theta [D], losses [S]; NaN if it cannot train this model."""
+        inputs = round_inputs(work, self.local, start[None])
         with running(self.threads, self.settings.precision, self.device):
-            return self._one_by_one.single(client, key, start)
+            return self._one_by_one.single(client, key, start, inputs)
 
-    def _begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor) -> Callable[[], Updates]:
-        models = models.to(self.device, self.model.dtype)
+    def _begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor, inputs: RoundInputs) -> Callable[[], Updates]:
         ids, origin = torch.from_numpy(clients), torch.from_numpy(which)
         parts = self._parts(clients)
         if len(parts) == 1:
-            theta, reading = self._train_part(ids, keys, models, origin, self._bounds(clients))
+            theta, reading = self._train_part(ids, keys, models, origin, self._bounds(clients), inputs)
             readings = [(parts[0], reading)]
         else:  # written part by part into one tensor: a cohort of large models must not be held twice
             theta, readings = models.new_empty(len(ids), models.shape[1]), []
             for rows in parts:
                 part = torch.from_numpy(rows)
-                done, reading = self._train_part(ids[part], keys[part], models, origin[part], self._bounds(clients[rows]))
+                bounds = self._bounds(clients[rows])
+                done, reading = self._train_part(ids[part], keys[part], models, origin[part], bounds, inputs)
                 theta[on(self.device, rows)] = done
                 readings.append((rows, reading))
         return lambda: self._finish(clients, theta, readings)
@@ -117,7 +129,7 @@ class Simulator:
         return updates if len(ok) == len(clients) else updates.rows(ok)
 
     def _parts(self, clients: Ids) -> list[Ids]:
-        """Rows that run together."""
+        """Divide a cohort into rows that run together."""
         rows = np.arange(len(clients))
         if self.how != "stacked":
             return [rows] if len(rows) else []
@@ -128,27 +140,29 @@ class Simulator:
         return [part[i : i + self.chunk] for part in alike for i in range(0, len(part), self.chunk)]
 
     def _bounds(self, clients: Ids) -> Bounds:
-        """Programs are recorded by shape, so shapes are rounded up: a few of them serve all cohorts."""
+        """Round a cohort's shapes up: programs are recorded by shape, and a few of them serve all cohorts."""
         if self.samples.even:
             return self._bounds_of_all
         exact, most = Bounds.of(self.local, self.sizes[torch.from_numpy(clients)]), self._bounds_of_all
         epochs, longest = (1 << (n - 1).bit_length() for n in (exact.epochs, exact.longest))
         return replace(exact, epochs=min(epochs, most.epochs), longest=min(longest, most.longest), ragged=most.ragged)
 
-    def _train_part(self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds) -> tuple[Tensor, Reading]:
-        """Some clients' whole local training: theta [m, D], and losses and sums of theta [m, S + 1]."""
+    def _train_part(
+        self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds, inputs: RoundInputs
+    ) -> tuple[Tensor, Reading]:
+        """Take some clients through their local training: theta [m, D], and losses and sums of theta [m, S + 1]."""
         if self.how == "stacked" and not (self.traits.batch_norm and bounds.width == 1):
             try:
-                return self._stacked(ids, keys, models, which, bounds)
+                return self._stacked(ids, keys, models, which, bounds, inputs)
             except (RuntimeError, NotImplementedError, ValueError) as error:
                 if isinstance(error, torch.cuda.OutOfMemoryError | InputError):
                     raise
                 log.warning("this model cannot be stacked, so clients run one by one (%s)", str(error).splitlines()[0])
                 self.how = "one-by-one"
-        return self._one_by_one(ids, keys, models, which, bounds)
+        return self._one_by_one(ids, keys, models, which, bounds, inputs)
 
     def _healthy(self, total: Tensor, losses: Tensor, steps: Ids) -> Ids:
-        """Rows whose model and losses are finite; the others failed, and a failed client is a missing row.
+        """Find the rows whose model and losses are finite; the others failed, and a failed client is a missing row.
 
         `total` is the sum of a model's entries: it is finite only if all of them are.
         """

@@ -30,9 +30,9 @@ class StackedStep:
 
     def __init__(self, step: Step) -> None:
         self._vmapped = torch.func.vmap(step, randomness="different")
-        self._programs: OrderedDict[tuple[Any, ...], Callable[..., tuple[Tensor, Tensor, Tensor]]] = OrderedDict()
+        self._programs: OrderedDict[tuple[Any, ...], Step] = OrderedDict()
 
-    def __call__(self, *args: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(self, *args: Tensor) -> tuple[Tensor, ...]:
         key = tuple((tuple(int(n) for n in a.shape), a.dtype) for a in args)  # int: under a recorder they are tensors
         program = self._programs.get(key)
         if program is None:

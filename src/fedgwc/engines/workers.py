@@ -1,6 +1,7 @@
 """Worker processes that live as long as the run, one client at a time each.
 
-They are forked, so they see the federation without copying it; models travel through a slot of shared memory per worker.
+They are forked, so they see the federation without copying it; models travel through a slot of shared memory per worker,
+[1, D], or [3, D] once a round brings an anchor or a mask.
 """
 
 from __future__ import annotations
@@ -18,38 +19,47 @@ import torch
 from torch import Tensor
 
 from fedgwc.core.errors import InputError
+from fedgwc.engines.round_inputs import RoundInputs
 from fedgwc.training.flat_model import FlatModel
 
 log = logging.getLogger("fedgwc")
-Train = Callable[[int, int, Tensor], tuple[Tensor, Tensor]]
+Train = Callable[[int, int, Tensor, RoundInputs], tuple[Tensor, Tensor]]
 Job = tuple[int, int, int]  # a client, its key, and the row of `models` it starts from
 
 
 class Workers:
-    """`train(client, key, start)` for many clients, several at a time."""
+    """`train(client, key, start, inputs)` for many clients, several at a time."""
 
     def __init__(self, n: int, train: Train, model: FlatModel) -> None:
         self._n, self._train, self._model = n, train, model
         self._pipes: list[Connection] = []
         self._slots: list[Tensor] = []
+        self._rows = 1  # of a slot
         self._owner = 0
 
-    def __call__(self, work: list[Job], models: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """(position in `work`, model, losses) as they come; a client whose worker died has NaN. Take each before the next."""
+    def __call__(self, jobs: list[Job], models: Tensor, inputs: RoundInputs) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yield (position in `jobs`, model, losses) as they come; take each before the next.
+
+        A client whose worker died has NaN.
+        """
+        rows = 1 if inputs.anchors is None and inputs.moves is None else 3
+        if rows > self._rows:
+            self._stop_all()
+            self._rows = rows
         if self._owner != os.getpid():  # the first call, or a fork of the process that had workers
             self._start_all()
-        return self._results(work, models)
+        return self._results(jobs, models, inputs)
 
-    def _results(self, work: list[Job], models: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-        waiting = list(range(len(work)))[::-1]
+    def _results(self, jobs: list[Job], models: Tensor, inputs: RoundInputs) -> Iterator[tuple[int, Tensor, Tensor]]:
+        waiting = list(range(len(jobs)))[::-1]
         busy: dict[Connection, tuple[int, int]] = {}  # pipe -> (worker, position)
 
         def give(worker: int) -> None:
             if waiting:
                 position = waiting.pop()
-                client, key, model = work[position]
-                self._slots[worker].copy_(models[model])
-                self._pipes[worker].send((client, key))
+                client, key, model = jobs[position]
+                order = _put(self._slots[worker], models[model], inputs.row(model))
+                self._pipes[worker].send((client, key, order))
                 busy[self._pipes[worker]] = (worker, position)
 
         try:
@@ -70,11 +80,11 @@ class Workers:
             answer = pipe.recv()
             if isinstance(answer, InputError):
                 raise answer
-            return self._slots[worker], torch.tensor(answer, dtype=self._model.dtype)
+            return self._slots[worker][0], torch.tensor(answer, dtype=self._model.dtype)
         except (EOFError, ConnectionResetError):
             log.warning("a worker process died; its client counts as failed, and another worker takes its place")
             self._pipes[worker], self._slots[worker] = self._start()
-            return torch.full_like(self._slots[worker], torch.nan), torch.full((1,), torch.nan, dtype=self._model.dtype)
+            return torch.full_like(self._slots[worker][0], torch.nan), torch.full((1,), torch.nan, dtype=self._model.dtype)
 
     def _start_all(self) -> None:
         started = [self._start() for _ in range(self._n)]
@@ -84,12 +94,12 @@ class Workers:
         Finalize(self, _close, (self._pipes,), exitpriority=0)
 
     def _stop_all(self) -> None:
-        """Each ends when it finds its pipe closed; the next call starts others."""
+        """Close all pipes: each worker ends when it finds its own closed, and the next call starts others."""
         _close(self._pipes)
         self._owner = 0
 
     def _start(self) -> tuple[Connection, Tensor]:
-        slot = torch.empty(self._model.size, dtype=self._model.dtype).share_memory_()
+        slot = torch.empty(self._rows, self._model.size, dtype=self._model.dtype).share_memory_()
         ours, theirs = multiprocessing.Pipe()
         context: Any = multiprocessing.get_context("fork")
         process = context.Process(target=_serve, args=(theirs, ours, slot, self._train), daemon=True)
@@ -98,13 +108,35 @@ class Workers:
         return ours, slot
 
 
+Order = tuple[float | None, bool, bool]  # a round's learning rate, and whether the slot holds an anchor and a mask
+
+
+def _put(slot: Tensor, start: Tensor, inputs: RoundInputs) -> Order:
+    """Write what a client needs into a worker's slot."""
+    slot[0].copy_(start)
+    for row, given in ((1, inputs.anchors), (2, inputs.moves)):
+        if given is not None:
+            slot[row].copy_(given[0])
+    return None if inputs.rates is None else inputs.rates.item(), inputs.anchors is not None, inputs.moves is not None
+
+
+def _taken(slot: Tensor, order: Order) -> tuple[Tensor, RoundInputs]:
+    """Read it back; copies, because the answer is written into the slot."""
+    rate, anchored, masked = order
+    return slot[0].clone(), RoundInputs(
+        None if rate is None else slot.new_full((1, 1), rate),
+        slot[1:2].clone() if anchored else None,
+        slot[2:3] != 0 if masked else None,
+    )
+
+
 def _close(pipes: list[Connection]) -> None:
     for pipe in pipes:
         pipe.close()
 
 
 def _serve(pipe: Connection, parents_end: Connection, slot: Tensor, train: Train) -> None:
-    """One worker: until the parent is gone."""
+    """Train one client after the other until the parent is gone."""
     import signal
 
     for number in (signal.SIGINT, signal.SIGTERM):  # the parent's to handle: it wants the round's answers before it saves
@@ -114,29 +146,29 @@ def _serve(pipe: Connection, parents_end: Connection, slot: Tensor, train: Train
     _keep_freed_memory()
     while True:
         try:
-            client, key = pipe.recv()
+            client, key, order = pipe.recv()
         except EOFError:
             os._exit(0)
-        answer = _answer(client, key, slot, train)
+        answer = _answer(client, key, order, slot, train)
         try:
             pipe.send(answer)
         except BrokenPipeError:
             os._exit(0)
 
 
-def _answer(client: int, key: int, slot: Tensor, train: Train) -> list[float] | InputError:
-    """The losses, and the model in the slot; a mistake of the user's is told by the parent, where the user looks."""
+def _answer(client: int, key: int, order: Order, slot: Tensor, train: Train) -> list[float] | InputError:
+    """Return the losses, with the model in the slot; a mistake of the user's is told by the parent, where the user looks."""
     try:
-        theta, losses = train(client, key, slot.clone())
+        theta, losses = train(client, key, *_taken(slot, order))
     except InputError as error:
         return error
-    slot.copy_(theta)
+    slot[0].copy_(theta)
     found: list[float] = losses.tolist()
     return found
 
 
 def _keep_freed_memory() -> None:
-    """Every step asks for the same tens of megabytes; given back to the system in between, they cost a fifth of a round."""
+    """Keep what a step frees for the next; given back to the system in between, it costs a fifth of a round."""
     trim_threshold, mmap_max = -1, -4  # the names of malloc.h; a C library without `mallopt` has no such habit
     mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
     mallopt(mmap_max, 0)  # all sizes come from the heap

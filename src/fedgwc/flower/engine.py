@@ -23,9 +23,9 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fedgwc.core.types import Ids, Scores, Split, TooFewReplies, Updates
+from fedgwc.core.types import Costs, Ids, Scores, Split, TooFewReplies, Updates
 from fedgwc.core.work import Work
-from fedgwc.engines.meter import Costs, Reported
+from fedgwc.engines.meter import Reported
 from fedgwc.flower.checks import UNREADABLE, Invalid
 from fedgwc.flower.mailbox import Letter, Post, Reply, is_away, reason_of
 from fedgwc.flower.options import Options

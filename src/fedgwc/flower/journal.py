@@ -8,8 +8,7 @@ from typing import Any, Generic
 
 from fedgwc.core.protocols import Algorithm, State, state_type
 from fedgwc.core.text import plural, readable
-from fedgwc.core.types import Clustering, Ids
-from fedgwc.engines.meter import Costs
+from fedgwc.core.types import Clustering, Costs, Ids
 from fedgwc.flower.roster import Members, Roster
 from fedgwc.flower.rounds import Rounds
 from fedgwc.runs.folder import RunFolder

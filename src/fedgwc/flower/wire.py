@@ -126,7 +126,7 @@ class Wire(Protocol):
 
 def fingerprint(model: FlatModel) -> str:
     """Tells one architecture from another, also where they happen to have the same size, and other frozen layers."""
-    text = ";".join(f"{name}:{tuple(shape)}" for name, shape in zip(model.names, model.shapes, strict=True))
+    text = ";".join(f"{name}:{tuple(shape)}" for name, shape in zip(model.layout.names, model.layout.shapes, strict=True))
     digest = hashlib.sha256(f"{text};{model.n_params};{model.dtype}".encode())
     for name, tensor in model.frozen.items():  # these never travel, so every node has to have the same
         digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())

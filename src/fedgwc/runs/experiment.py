@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,7 @@ from fedgwc.core.settings import (
 )
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import DATASETS, Federation
+from fedgwc.engines import ENGINES
 from fedgwc.engines.pool import Member
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
@@ -130,7 +131,8 @@ class Experiment:
                 raise InputError(f"[model] {settings} cannot be built: {str(error).splitlines()[0]}") from None
 
     def simulator(self, federation: Federation) -> Simulator:
-        return Simulator(federation, self.module(federation), self.local, self.engine)
+        """Return the recipe's engine; one of a user's own has what runs use of a simulator."""
+        return cast(Simulator, ENGINES.choose(self.engine.name)(federation, self.module(federation), self.local, self.engine))
 
     def initial(self, federation: Federation, engine: Simulator | Member) -> Tensor:
         """[D], or [M, D] for an algorithm that starts from M different models (its `n_models`)."""

@@ -33,10 +33,10 @@ from fedgwc.core.protocols import (
 from fedgwc.core.settings import flatten
 from fedgwc.core.tables import UnknownNameError
 from fedgwc.core.text import readable
-from fedgwc.core.types import Clustering, Ids, Rng
+from fedgwc.core.types import Clustering, Costs, Ids, Rng
 from fedgwc.core.version import VERSION
 from fedgwc.data import Federation
-from fedgwc.engines.meter import Costs, Meter
+from fedgwc.engines.meter import Meter
 from fedgwc.engines.pool import Member
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
@@ -193,7 +193,7 @@ def _engine(saved: EngineSettings, asked: EngineSettings) -> EngineSettings:
 def _config(job: Experiment, engine: Simulator | Member, federation: Federation) -> dict[str, Any]:
     f, tables = federation, job.to_json()
     about = {"n_clients": f.n_clients, "n_classes": f.n_classes, "shape": f.shape, "mean": f.mean, "std": f.std}
-    chosen = {**tables, "engine": {**tables["engine"], **engine.choices()}}  # so that resuming repeats it
+    chosen = {**tables, "engine": {**tables["engine"], **engine.facts.settings}}  # so that resuming repeats it
     return {"experiment": chosen, "defaults": job.defaults(), "federation": about, "notes": f.notes, "versions": versions()}
 
 

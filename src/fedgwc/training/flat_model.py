@@ -1,4 +1,4 @@
-"""A module as a pure function of one vector, which is what travels and what is averaged."""
+"""A module as a pure function of one vector."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedgwc.core.errors import InputError
+from fedgwc.core.layout import Layout
 from fedgwc.training.loss import weighted_cross_entropy
 
 
@@ -30,47 +31,55 @@ class FlatModel:
         # Copied before each pass: a layer in training may write to them.
         self.integers = {k: b for k, b in buffers.items() if not b.is_floating_point()}
         self.param_names = tuple(params)
-        self.names = (*params, *floats)
-        self.shapes = [t.shape for t in (*params.values(), *floats.values())]
-        self.lengths = [s.numel() for s in self.shapes]
-        self.n_params = sum(self.lengths[: len(params)])
-        self.size = sum(self.lengths)
+        shapes = tuple(tuple(t.shape) for t in (*params.values(), *floats.values()))
+        self.layout = Layout((*params, *floats), shapes, sum(p.numel() for p in params.values()))
         self.dtype, self.device = dtype, torch.device(device)
         if not self.n_params:
             why = "all of them are frozen" if any(True for _ in module.parameters()) else "there are none"
             raise InputError(f"{type(module).__name__} has no parameters to train, {why}; give it some that need gradients")
 
+    @property
+    def size(self) -> int:
+        """Count the entries of the vector, D."""
+        return self.layout.size
+
+    @property
+    def n_params(self) -> int:
+        """Count the entries that are parameters; buffers follow."""
+        return self.layout.n_params
+
     def vector(self) -> Tensor:
-        """[D]: the module's present state, without what is frozen."""
+        """Return the module's present state [D], without what is frozen."""
         state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
-        return torch.cat([state[k].detach().reshape(-1) for k in self.names])
+        return torch.cat([state[k].detach().reshape(-1) for k in self.layout.names])
 
     @property
     def frozen(self) -> dict[str, Tensor]:
-        """Parameters and floating-point buffers that are the same for everybody and never move."""
+        """Return the parameters and floating-point buffers that are the same for everybody and never move."""
         state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
-        return {k: t.detach() for k, t in state.items() if k not in self.names and t.is_floating_point()}
+        return {k: t.detach() for k, t in state.items() if k not in self.layout.names and t.is_floating_point()}
 
-    def tensors(self, theta: Tensor, own: bool = False) -> dict[str, Tensor]:
-        """Views of theta [D] in the module's own shapes; `own`: copies, which start where CUDA libraries expect tensors to."""
-        pieces = theta.split(self.lengths)
-        views = {k: piece.view(shape) for k, piece, shape in zip(self.names, pieces, self.shapes, strict=True)}
-        return {k: v.clone() for k, v in views.items()} if own else views
+    def tensors(self, theta: Tensor, copies: bool = False) -> dict[str, Tensor]:
+        """View theta [D] in the module's shapes; `copies` start where CUDA libraries expect tensors to."""
+        names, pieces, shapes = self.layout.names, theta.split(self.layout.lengths), self.layout.shapes
+        views = {k: piece.view(shape) for k, piece, shape in zip(names, pieces, shapes, strict=True)}
+        return {k: v.clone() for k, v in views.items()} if copies else views
 
     def state_dict(self, theta: Tensor) -> dict[str, Tensor]:
-        """theta under the module's own state names, ready for `load_state_dict`."""
+        """Return theta under the module's state names, ready for `load_state_dict`."""
         module = copy.deepcopy(self.module)
         module.load_state_dict(self.tensors(theta.to(self.device, self.dtype)), strict=False)
         return {k: v.detach().clone().contiguous() for k, v in module.state_dict().items()}
 
     def logits(self, tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+        """Score x [B, ...] for each class, [B, C]."""
         out: Tensor = functional_call(self.module, {**tensors, **self.integers}, (x,))
         return out
 
     def loss(
         self, params: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor, w: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Weighted cross-entropy, and the buffers after the forward pass as one vector."""
+        """Return the weighted cross-entropy, and the buffers after the forward pass as one vector."""
         # BatchNorm writes its buffers in place; clones keep this function pure.
         state = {k: b.clone() for k, b in {**buffers, **self.integers}.items()}
         out: Tensor = functional_call(self.module, {**params, **state}, (x,))

@@ -11,12 +11,13 @@ from torch.func import grad
 
 from fedgwc.core.work import LocalTraining
 from fedgwc.training.flat_model import FlatModel
+from fedgwc.training.optimisers import descent
 
-Step = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+Step = Callable[..., tuple[Tensor, ...]]
 
 
 def lone_grad(objective: Callable[[dict[str, Tensor]], Any], has_aux: bool = True) -> Callable[[dict[str, Tensor]], Any]:
-    """`torch.func.grad` with its auxiliary output, for a process that trains a client or two and must start fast.
+    """Replace `torch.func.grad` in a process that trains a client or two and must start fast.
 
     It cannot be stacked, and spares the import of torch._dynamo, which takes longer than such a process' whole training.
     """
@@ -32,12 +33,15 @@ def lone_grad(objective: Callable[[dict[str, Tensor]], Any], has_aux: bool = Tru
 
 
 def gradient_of(
-    model: FlatModel, own: bool = False, grad: Callable[..., Any] = grad
+    model: FlatModel, copies: bool = False, grad: Callable[..., Any] = grad
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], tuple[list[Tensor], Tensor, Tensor]]:
-    """One client's (theta [D], x [B, ...], y [B], w [B]) -> (gradients in the order of theta, buffers after the pass, loss)."""
+    """Return one client's gradient of its loss, as a function of (theta [D], x [B, ...], y [B], w [B]).
+
+    It gives the gradients in the order of theta, the buffers after the pass as one vector, and the loss.
+    """
 
     def gradient(theta: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        tensors = model.tensors(theta, own)
+        tensors = model.tensors(theta, copies)
         params = {k: tensors[k] for k in model.param_names}
         buffers = {k: t for k, t in tensors.items() if k not in params}
 
@@ -51,32 +55,30 @@ def gradient_of(
     return gradient
 
 
-def sgd_step(
-    model: FlatModel, local: LocalTraining, ragged: bool = True, own: bool = False, grad: Callable[..., Any] = grad
+def local_step(
+    model: FlatModel, local: LocalTraining, ragged: bool = True, copies: bool = False, grad: Callable[..., Any] = grad
 ) -> Step:
-    """One step for one client: (theta [D], velocity, anchor [D], x [B, ...], y [B], w [B]) -> (theta, velocity, loss).
+    """Return one client's step: (theta, anchor, moves, rate, x, y, w, *memory) -> (theta, loss, *memory).
 
-    `w` holds the weight of each sample in the loss; if all are 0 the client is done and stays as it is (checked only where
-    clients are `ragged`).
-    `velocity` is [n_params] with local momentum and [0] without. `own` is for `FlatModel.tensors`; `grad` may be `lone_grad`.
+    theta and anchor [D], x [B, ...], y [B]; `moves` [D] and `rate` [1] have the length 0 where all entries move and the rate is
+    `local.lr`. `w` [B] holds the weight of each sample in the loss; if all are 0 the client is done and stays as it is (checked
+    only where clients are `ragged`). The optimiser's `memory` is empty at first. `copies` is for `FlatModel.tensors`; `grad`
+    may be `lone_grad`.
     """
-    gradient = gradient_of(model, own, grad)
+    gradient, descend = gradient_of(model, copies, grad), descent(local)
+    n = model.n_params
 
-    def step(theta: Tensor, velocity: Tensor, anchor: Tensor, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        grads, state, loss = gradient(theta, x, y, w)
-        old = theta[: model.n_params]
+    def step(
+        theta: Tensor, anchor: Tensor, moves: Tensor, rate: Tensor, x: Tensor, y: Tensor, w: Tensor, *memory: Tensor
+    ) -> tuple[Tensor, ...]:
+        grads, buffers, loss = gradient(theta, x, y, w)
         g = torch.cat([piece.reshape(-1) for piece in grads])
-        if local.weight_decay:
-            g = torch.add(g, old, alpha=local.weight_decay)
-        if local.prox:
-            g = torch.add(g, old - anchor[: model.n_params], alpha=local.prox)
-        if local.momentum:
-            velocity = g = torch.add(g, velocity, alpha=local.momentum)
-        new = torch.sub(old, g, alpha=local.lr)
-        new = torch.cat([new, state]) if len(state) else new
+        new, *memory = descend(theta[:n], g, anchor[:n], moves[:n], rate, *memory)  # type: ignore[assignment]
+        if len(buffers):
+            new = torch.cat([new, torch.where(moves[n:], buffers, theta[n:]) if len(moves) else buffers])
         if not ragged:
-            return new, velocity, loss
+            return new, loss, *memory
         working = w.sum() > 0
-        return torch.where(working, new, theta), velocity, torch.where(working, loss, torch.nan)
+        return torch.where(working, new, theta), torch.where(working, loss, torch.nan), *memory
 
     return step

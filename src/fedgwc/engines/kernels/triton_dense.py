@@ -84,10 +84,10 @@ def _loss_slopes(
 
 @triton.jit
 def _descend(
-    theta, grads, velocity, anchor, working, new, new_velocity, stn, san, D,
+    theta, grads, velocity, anchor, moves, rate, working, new, new_velocity, stn, san, smn, D,
     FIRST: tl.constexpr, LENGTH: tl.constexpr, STRIDES: tl.constexpr, N_PARAMS: tl.constexpr,
-    LR: tl.constexpr, DECAY: tl.constexpr, PROX: tl.constexpr, MOMENTUM: tl.constexpr, RAGGED: tl.constexpr,
-    BLOCK: tl.constexpr,
+    LR: tl.constexpr, DECAY: tl.constexpr, PROX: tl.constexpr, MOMENTUM: tl.constexpr,
+    MASKED: tl.constexpr, SCHEDULED: tl.constexpr, RAGGED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One step of SGD on theta [n, D]; the gradient comes in pieces, as the tensors of a model lie in its vector."""
     client = tl.program_id(1).to(tl.int64)
@@ -108,6 +108,10 @@ def _descend(
         g += MOMENTUM * tl.load(velocity + client * N_PARAMS + e, mask=mask, other=0.0)
         tl.store(new_velocity + client * N_PARAMS + e, g, mask=mask)
     value = old - LR * g
+    if SCHEDULED:
+        value = old - tl.load(rate + client) * g
+    if MASKED:
+        value = tl.where(tl.load(moves + client * smn + e, mask=mask, other=False), value, old)
     if RAGGED:
         value = tl.where(tl.load(working + client), value, old)
     tl.store(new + client * D + e, value, mask=mask)
@@ -159,11 +163,13 @@ def cross_entropy_gradient(logits: Tensor, labels: Tensor, slope: Tensor) -> Ten
 
 
 def descend(
-    theta: Tensor, grads: list[Tensor], velocity: Tensor, anchor: Tensor, working: Tensor | None, local: LocalTraining
-) -> tuple[Tensor, Tensor]:
-    """The step of `fedgwc.training.step.sgd_step` for all clients at once: new theta [n, D] and velocity.
+    theta: Tensor, grads: list[Tensor], velocity: Tensor, anchor: Tensor, moves: Tensor, rate: Tensor,
+    working: Tensor | None, local: LocalTraining,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Take the step of `training.optimisers.descent` with SGD for all clients at once: new theta [n, D] and velocity.
 
-    theta and anchor [n, D], grads: a tensor [n, ...] for each of a model's; buffers beyond them are left unset.
+    theta and anchor [n, D], moves [n, D] or [n, 0], rate [n, 1] or [n, 0], grads: a tensor [n, ...] for each of a model's;
+    buffers beyond them are left unset.
     """
     n, size = theta.shape
     pieces = [g.reshape(n, -1) for g in grads]
@@ -171,10 +177,12 @@ def descend(
     first = [sum(lengths[:t]) for t in range(len(lengths))]
     new, new_velocity = torch.empty_like(theta), torch.empty_like(velocity)
     n_params = sum(lengths)
+    masked, scheduled = moves.shape[1] > 0, rate.shape[1] > 0
     _descend[(triton.cdiv(n_params, 1024), n)](
-        theta, tuple(pieces), velocity, anchor, theta if working is None else working, new, new_velocity,
-        theta.stride(0), anchor.stride(0), size,
+        theta, tuple(pieces), velocity, anchor, moves if masked else theta, rate.contiguous() if scheduled else theta,
+        theta if working is None else working, new, new_velocity, theta.stride(0), anchor.stride(0), moves.stride(0), size,
         FIRST=tuple(first), LENGTH=tuple(lengths), STRIDES=tuple(g.stride(0) for g in pieces), N_PARAMS=n_params,
-        LR=local.lr, DECAY=local.weight_decay, PROX=local.prox, MOMENTUM=local.momentum, RAGGED=working is not None, BLOCK=1024,
+        LR=local.lr, DECAY=local.weight_decay, PROX=local.prox, MOMENTUM=local.momentum,
+        MASKED=masked, SCHEDULED=scheduled, RAGGED=working is not None, BLOCK=1024,
     )  # fmt: skip
     return new, new_velocity
