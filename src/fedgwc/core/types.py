@@ -36,6 +36,7 @@ class Updates:
     n_params: int | None = None
     rewards: Tensor | None = None  # [n] where clients keep their losses (then [n, 0]) to themselves; NaN: it did not arrive
     readings: Tensor | None = None  # [n, 4] beside rewards: `variances` and `first_losses` of each row's cohort; NaN: unknown
+    which: Ids | None = None  # [n] the model each started from, where others may have answered than were asked
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -53,8 +54,10 @@ class Updates:
             return self
         # Neighbours, as the members of a cluster are, need no copy.
         there = at if isinstance(at, slice) else on(self.models.device, rows)
-        private = (None if x is None else x[at] for x in (self.rewards, self.readings))
-        return Updates(self.clients[rows], self.models[there], self.losses[at], self.sizes[at], self.n_params, *private)
+        rewards, readings = (None if x is None else x[at] for x in (self.rewards, self.readings))
+        which = None if self.which is None else self.which[rows]
+        parts = self.clients[rows], self.models[there], self.losses[at], self.sizes[at]
+        return Updates(*parts, self.n_params, rewards, readings, which)
 
     @property
     def parameters(self) -> Tensor:

@@ -42,9 +42,11 @@ class Meter:
         self.news: list[int] = []  # clients that failed for the first time
         self.seconds = 0.0  # spent inside the engine; what is left of a round is the server's own work
 
-    def clear(self) -> None:
-        """Forget what was reported, before the next round."""
+    def clear(self, n_clients: int | None = None) -> None:
+        """Forget what was reported, before the next round; `n_clients`: how many there are by now."""
         self.reported, self.news = [], []
+        if n_clients is not None and n_clients > len(self.failures):
+            self.failures = np.pad(self.failures, (0, n_clients - len(self.failures)))
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         began = time.monotonic()
@@ -60,8 +62,10 @@ class Meter:
             client_updates=len(updates),
             gradient_steps=n_steps,
         )
-        self.reported.append(Reported(updates.clients, _of_those(updates.clients, clients, which), losses))
-        if len(updates) < len(clients):
+        started = _of_those(updates.clients, clients, which) if updates.which is None else updates.which
+        private = (None if x is None else x.numpy() for x in (updates.rewards, updates.readings))
+        self.reported.append(Reported(updates.clients, started, losses, *private))
+        if not np.array_equal(updates.clients, clients):
             absent = np.setdiff1d(clients, updates.clients)
             self.news += absent[self.failures[absent] == 0].tolist()
             self.failures[absent] += 1

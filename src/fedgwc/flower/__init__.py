@@ -1,8 +1,8 @@
 """FedGWC and every other algorithm over real nodes, on Flower. What a Flower user imports; nothing else is public.
 
->>> from fedgwc.flower import FedGWCStrategy, client_app, server_app  # doctest: +SKIP
+>>> from fedgwc.flower import Strategy, client_app, server_app  # doctest: +SKIP
 
-`server_app(recipe)` and `client_app(recipe)` are ready-made apps; `FedGWCStrategy` adds clustering to an app of one's own;
+`server_app(recipe)` and `client_app(recipe)` are ready-made apps; `Strategy` adds clustering to an app of one's own;
 `FlowerEngine` runs any algorithm of `fedgwc.ALGORITHMS` over a Flower `Grid`; with `private_losses` and `keep_losses` the
 losses of such an app stay with its clients. docs/deploy.md says how they behave.
 """
@@ -10,6 +10,7 @@ losses of such an app stay with its clients. docs/deploy.md says how they behave
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     from fedgwc.flower.options import Options
     from fedgwc.flower.private_client import keep_losses, private_losses
     from fedgwc.flower.server import server_app
-    from fedgwc.flower.strategy import FedGWCStrategy
+    from fedgwc.flower.strategy import Strategy
 
 _HOME = {
-    "FedGWCStrategy": "fedgwc.flower.strategy",
+    "Strategy": "fedgwc.flower.strategy",
     "FlowerEngine": "fedgwc.flower.engine",
     "Options": "fedgwc.flower.options",
     "TooFewReplies": "fedgwc.core.types",
@@ -33,9 +34,9 @@ _HOME = {
 }
 
 __all__ = [
-    "FedGWCStrategy",
     "FlowerEngine",
     "Options",
+    "Strategy",
     "TooFewReplies",
     "client_app",
     "keep_losses",
@@ -45,6 +46,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "FedGWCStrategy":
+        warnings.warn("FedGWCStrategy is Strategy now, and leaves with 0.3", DeprecationWarning, stacklevel=2)
+        name = "Strategy"
     if name not in _HOME:
         raise AttributeError(f"module 'fedgwc.flower' has no attribute {name!r}")
     try:

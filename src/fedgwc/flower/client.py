@@ -27,6 +27,7 @@ from torch import Tensor
 from fedgwc.core import random
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Floats, Ids, Split
+from fedgwc.core.work import Work
 from fedgwc.engines.simulator import Simulator
 from fedgwc.flower import checks
 from fedgwc.flower.moments import LARGEST
@@ -134,7 +135,7 @@ def trained(me: Served, content: RecordDict) -> RecordDict:
     tests = me.engine.evaluate(np.array(places, np.int64), models, which)
     counts = me.engine.federation.class_counts("train").astype(int) if me.consents else None
     for i, (place, number) in enumerate(zip(places, numbers, strict=True)):
-        theta, losses = train_one(me.engine, place, number, models[which[i]], seed)
+        theta, losses = train_one(me.engine, place, number, models[which[i]], seed, Work(round=cast(int, config["round"])))
         if not (torch.isfinite(theta).all() and (losses.abs() <= LARGEST).all()):
             continue
         arrays[str(number)] = Array(theta.cpu().numpy())
@@ -148,9 +149,11 @@ def trained(me: Served, content: RecordDict) -> RecordDict:
     return reply
 
 
-def train_one(engine: Simulator, client: int, number: int, start: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+def train_one(
+    engine: Simulator, client: int, number: int, start: Tensor, seed: int, work: Work | None = None
+) -> tuple[Tensor, Tensor]:
     """One client's model [D] and losses [S]; NaN: it cannot train. Minibatches follow from (seed, number), wherever data lie."""
-    theta, losses = engine.train_one(client, int(random.keys(seed, np.array([number]))[0]), start)
+    theta, losses = engine.train_one(client, int(random.keys(seed, np.array([number]))[0]), start, work)
     return theta, losses.cpu()
 
 

@@ -23,9 +23,9 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
+from fedgwc.core.errors import InputError
 from fedgwc.core.types import Costs, Ids, Scores, Split, TooFewReplies, Updates
 from fedgwc.core.work import Work
-from fedgwc.engines.meter import Reported
 from fedgwc.flower.checks import UNREADABLE, Invalid
 from fedgwc.flower.mailbox import Letter, Post, Reply, is_away, reason_of
 from fedgwc.flower.options import Options
@@ -52,18 +52,28 @@ class FlowerEngine:
         self.costs = Costs()  # bytes as they went over the wire
         self.number = 0  # of the round
         self.labels: Ids = np.zeros(len(roster), np.int64)  # [N], for stand-ins
-        self.reported: list[Reported] = []  # since `begin`
-        self.tested: list[tuple[float, int, int]] = []
+        self.n_answered = 0  # since `begin`
+        self.tested: list[tuple[float, int, int]] = []  # likewise
+        self._losses: list[float] = []  # likewise, of each client that told them
 
     def begin(self, number: int, labels: Ids) -> None:
         """Before each round: its number, and which model serves whom (who may stand in for whom)."""
         self.number = self.roster.round = number
         self.labels = labels
-        self.reported, self.tested = [], []
+        self.n_answered, self.tested, self._losses = 0, [], []
+
+    @property
+    def median_loss(self) -> float:
+        """The usual client's training loss since `begin`; NaN: private."""
+        return float(np.median(self._losses)) if self._losses else np.nan
 
     # The Engine protocol
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
+        if work is not None and (work.anchor is not None or work.moves is not None):
+            raise InputError(
+                "nodes train whole models towards the one that was sent: an anchor or a mask cannot be sent to them yet"
+            )
         tasks = self._present(clients, which, seed, among=self.labels)
         answers = self._ask(tasks, lambda t: self.wire.train(t, models, seed, self.number), self.wire.trained)
         self.tested += [a.test for a in answers if a.test is not None]
@@ -75,13 +85,14 @@ class FlowerEngine:
             for a in answers:
                 if self.roster.invalid.get(a.task.number) == before.get(a.task.number):
                     self.roster.good(a.task.number, a.size, a.counts)
-        updates, rows = self._updates(enough, models)
+        updates = self._updates(enough, models)
         if private:
             rewards, readings = map(torch.from_numpy, private)
             updates = replace(updates, rewards=rewards, readings=readings)
         steps = sum(a.kept.steps if a.kept else len(a.losses) for a in enough)
         self.costs = self.costs.plus(client_updates=len(updates), gradient_steps=steps)
-        self.reported.append(Reported(updates.clients, rows, updates.losses.numpy(), *(private or ())))
+        self.n_answered += len(updates)
+        self._losses += [float(np.nanmean(a.losses)) for a in enough if len(a.losses)]
         return updates
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
@@ -191,15 +202,15 @@ class FlowerEngine:
             raise TooFewReplies(f"{len(answers)} valid answers; a model needs {self.options.min_replies}")
         return [a for a in answers if a.task.row not in few]
 
-    def _updates(self, answers: list[Trained], models: Tensor) -> tuple[Updates, Ids]:
+    def _updates(self, answers: list[Trained], models: Tensor) -> Updates:
         clients = np.array([a.task.number for a in answers], np.int64)
         losses = np.full((len(answers), max(len(a.losses) for a in answers)), np.nan)
         for i, a in enumerate(answers):
             losses[i, : len(a.losses)] = a.losses
         trained = torch.from_numpy(np.stack([a.model for a in answers])).to(models)
         sizes = torch.tensor([a.size for a in answers])
-        updates = Updates(clients, trained, torch.from_numpy(losses).to(models.dtype), sizes, self.wire.n_params)
-        return updates, np.array([a.task.row for a in answers], np.int64)
+        which = np.array([a.task.row for a in answers], np.int64)
+        return Updates(clients, trained, torch.from_numpy(losses).to(models.dtype), sizes, self.wire.n_params, which=which)
 
 
 def _scores(scored: list[Scored]) -> Scores:

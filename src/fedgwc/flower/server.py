@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
+from torch import Tensor
 
 from fedgwc.core.errors import InputError
-from fedgwc.core.types import Clustering
+from fedgwc.core.types import Clustering, Ids
 from fedgwc.engines.simulator import Simulator
-from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.client import Recipe
 from fedgwc.flower.engine import FlowerEngine
 from fedgwc.flower.introductions import Look, introduction
-from fedgwc.flower.journal import Journal, told
-from fedgwc.flower.mailbox import Post
+from fedgwc.flower.log_progress import LogProgress, show_log
 from fedgwc.flower.options import Options
 from fedgwc.flower.preflight import at_server, look_of, numbered, suits_data, suits_nodes
 from fedgwc.flower.private_server import privacy_of
-from fedgwc.flower.roster import Roster
-from fedgwc.flower.rounds import Rounds
+from fedgwc.flower.site import NodesSite
 from fedgwc.flower.wire import RecipeWire
 from fedgwc.metrics.classification import accuracy
+from fedgwc.runs.driver import Driver
 from fedgwc.runs.experiment import Experiment, differing, load
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.loop import versions
+from fedgwc.runs.interrupt import PoliteInterrupt
+from fedgwc.runs.loop import course_of
 from fedgwc.runs.recording import save_models
-
-log = logging.getLogger("fedgwc")
+from fedgwc.runs.versions import versions
 
 
 def server_app(recipe: Recipe = None) -> ServerApp:
@@ -42,7 +39,7 @@ def server_app(recipe: Recipe = None) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        speak()
+        show_log()
         out = context.run_config.get("out")
         if not isinstance(out, str) or not out:
             raise InputError("the app's run-config must say where the run goes: out = '/an/absolute/folder'")
@@ -51,52 +48,29 @@ def server_app(recipe: Recipe = None) -> ServerApp:
     return app
 
 
-def speak() -> None:
-    """Let the log be seen in the app's output, once."""
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("fedgwc %(levelname)s: %(message)s"))
-        log.addHandler(handler)
-    log.setLevel(logging.INFO)
-
-
 def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None) -> Clustering:
-    """Run to the end, or go on with what `out` holds. Killed at any moment, the next call resumes after the last round."""
+    """Run to the end, or go on with what `out` holds; killed at any moment, the next call resumes after the last round."""
     options = options or Options()
     suits_nodes(job.algorithm, options)
-    private = privacy_of(job.algorithm, out / "state" / "summed") if options.private_losses else None
-    folder, roster = RunFolder(out), Roster(options.strikes)
-    known = folder.has_run()
-    like = _resumed(folder, job) if known else look_of(job)
+    folder = RunFolder(out)
+    resume = folder.has_run()
+    like = _resumed(folder, job) if resume else look_of(job)
     suits_data(job, like)  # before anybody is waited for
-    if known:
+    if resume:
         folder.lock()
-    attendance = Attendance(Post(grid, options.poll), roster, introduction, like, numbered(job), options.max_clients)
-    log.info("waiting for %d clients", options.min_clients)
+    site = RecipeSite(job, grid, options, like, out)
     try:
-        journal = Journal(folder, job.algorithm)
-        saved = journal.restore(roster) if known else None
-        attendance.gather(options, resumed=saved is not None)
-        like = attendance.like
-        assert like is not None  # noqa: S101 - gather has settled it
-        simulator = at_server(job, like)
-        if not known:
-            folder.create(_config(job, like, options))
-        bounds = {"local": job.local, "max_steps": options.max_steps}
-        wire = RecipeWire.of(simulator.model, like.n_classes, options.private_losses, **bounds)
-        engine = FlowerEngine(grid, roster, wire, options, private)
-        return _Run(job, journal, Rounds(job.algorithm, engine, attendance, job.seed), simulator).go(saved)
+        return (
+            Driver(replace(course_of(job), every=1, checkpoint_seconds=0.0), site, folder, LogProgress())
+            .go(resume, PoliteInterrupt())
+            .clustering
+        )
     finally:
         folder.close()
 
 
-def _config(job: Experiment, like: Look, options: Options) -> dict[str, Any]:
-    about = {"notes": [], "versions": versions(), "flower": asdict(options)}
-    return {"experiment": job.to_json(), "federation": asdict(like), **about}
-
-
 def _resumed(folder: RunFolder, job: Experiment) -> Look:
-    """What the clients' data looked like, if the folder holds a run of this very recipe."""
+    """Return what the clients' data looked like, if the folder holds a run of this very recipe."""
     config = folder.config()
     other = differing(config["experiment"], job.to_json())
     if other or "flower" not in config:
@@ -106,42 +80,40 @@ def _resumed(folder: RunFolder, job: Experiment) -> Look:
     return Look(tuple(f["shape"]), int(f["n_classes"]), tuple(f["mean"]), tuple(f["std"]))
 
 
-class _Run:
-    """One run in progress."""
+class RecipeSite(NodesSite):
+    """Nodes with the ready-made client app: a recipe says what they train."""
 
-    def __init__(self, job: Experiment, journal: Journal, rounds: Rounds[Any], simulator: Simulator) -> None:
-        self.job, self.journal, self.rounds, self.simulator = job, journal, rounds, simulator
-        self.engine = rounds.engine
+    simulator: Simulator  # the model as the server has it
 
-    def go(self, saved: tuple[int, Any] | None) -> Clustering:
-        done, seconds = 0, 0.0
-        if saved is None:
-            state = self.rounds.start(self.job.initial(self.simulator.federation, self.simulator))
-        else:
-            done, state, seconds = saved[0], saved[1].state, saved[1].seconds
-            self.engine.costs = saved[1].costs
-        began = time.monotonic() - seconds
-        for number in range(done + 1, self.job.rounds + 1):
-            if self.engine.costs.client_updates >= self.job.evaluate.budget:
-                log.info("%d clients have trained: evaluate.client_updates ends the run", self.engine.costs.client_updates)
-                break
-            after = self.rounds.step(state, number)
-            names = self.job.algorithm.clustering(state).names
-            row = self.journal.record(number, names, after, self.rounds, time.monotonic() - began)
-            told(number, self.job.rounds, row)
-            state = after
-        clustering = self.job.algorithm.clustering(state)
-        self._finish(state, clustering)
-        return clustering
+    def __init__(self, job: Experiment, grid: Grid, options: Options, like: Look | None, out: Path) -> None:
+        super().__init__(grid, options, introduction, like, numbered(job))
+        self.job = job
+        self.private = privacy_of(job.algorithm, out / "state" / "summed") if options.private_losses else None
 
-    def _finish(self, state: Any, clustering: Clustering) -> None:
-        """What a finished run leaves behind; the final scores take one more exchange."""
-        roster, folder = self.engine.roster, self.journal.folder
-        save_models(folder, self.simulator.model, clustering, str(self.job.tables["model"].get("name")))
-        self.journal.finish(state, clustering, roster)
-        here = roster.available()
-        scores = self.engine.evaluate(here, clustering.models, clustering.labels[here])
-        folder.save_per_client({"clients": scores.clients, "accuracy": accuracy(scores)})
-        for number, why in roster.excluded.items():
-            log.error("client %s was excluded: %s", roster.names[number], why)
-        log.info("finished: %d clients in %d clusters, %d excluded", len(roster), len(clustering.models), len(roster.excluded))
+    def build_engine(self) -> FlowerEngine:
+        self.simulator = at_server(self.job, self.look)
+        bounds = {"local": self.job.local, "max_steps": self.options.max_steps}
+        wire = RecipeWire.of(self.simulator.model, self.look.n_classes, self.options.private_losses, **bounds)
+        return FlowerEngine(self.grid, self.roster, wire, self.options, self.private)
+
+    @property
+    def look(self) -> Look:
+        """What all clients' data look like."""
+        assert self.attendance.like is not None  # noqa: S101 - gathering clients has settled it
+        return self.attendance.like
+
+    def config(self) -> dict[str, Any]:
+        about = {"notes": [], "versions": versions(), "flower": asdict(self.options)}
+        return {"experiment": self.job.to_json(), "federation": asdict(self.look), **about}
+
+    def initial(self) -> Tensor:
+        return self.job.initial(self.simulator.federation, self.simulator)
+
+    def finish(self, folder: RunFolder | None, clustering: Clustering, failures: Ids) -> None:
+        """Save models and final scores, which take one more exchange."""
+        if folder is not None:
+            save_models(folder, self.simulator.model, clustering, str(self.job.tables["model"].get("name")))
+            here = self.roster.available()
+            scores = self.engine.evaluate(here, clustering.models, clustering.labels[here])
+            folder.save_per_client({"clients": scores.clients, "accuracy": accuracy(scores)})
+        self.tell_excluded(clustering)

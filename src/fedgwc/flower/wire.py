@@ -33,7 +33,7 @@ from fedgwc.flower.masking import is_sound
 from fedgwc.flower.private_client import PRIVATE
 from fedgwc.training.flat_model import FlatModel
 
-PROTOCOL = 1
+PROTOCOL = 2
 Kind = Literal["train", "evaluate"]
 
 
@@ -169,7 +169,7 @@ class RecipeWire:
         return True
 
     def train(self, tasks: Sequence[Task], models: Tensor, seed: int, number: int) -> list[Question]:
-        return [self._question(tasks, models, "train", {"seed": seed})]
+        return [self._question(tasks, models, "train", {"seed": seed, "round": number})]
 
     def evaluate(self, tasks: Sequence[Task], models: Tensor, split: Split, number: int) -> list[Question]:
         return [self._question(tasks, models, "evaluate", {"split": split})]

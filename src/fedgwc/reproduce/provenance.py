@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fedgwc.engines.settings import cores
-from fedgwc.runs.loop import versions
+from fedgwc.runs.versions import versions
 
 UNKNOWN = "unknown"
 

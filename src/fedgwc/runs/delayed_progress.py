@@ -35,6 +35,9 @@ class Patient:
         if self._look(number):
             self.other.round(number, loss, n_clusters)
 
+    def decided(self, number: int, decision: Mapping[str, Any]) -> None:
+        self.other.decided(number, decision)
+
     def step(self, number: int) -> None:
         if self._look(number):
             self.other.step(number)

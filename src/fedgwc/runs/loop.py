@@ -3,51 +3,33 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
-import platform
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgwc.core.errors import InputError
-from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import (
     Algorithm,
-    DescribesModel,
     Engine,
-    NumbersClusters,
     State,
     UpdatesInPlace,
-    Warns,
-    state_type,
 )
 from fedgwc.core.settings import flatten
 from fedgwc.core.tables import UnknownNameError
-from fedgwc.core.text import readable
-from fedgwc.core.types import Clustering, Costs, Ids, Rng
-from fedgwc.core.version import VERSION
-from fedgwc.data import Federation
-from fedgwc.engines.meter import Meter
-from fedgwc.engines.pool import Member
+from fedgwc.core.types import Clustering, Rng
 from fedgwc.engines.settings import EngineSettings
-from fedgwc.engines.simulator import Simulator
-from fedgwc.io.state_file import nbytes
-from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
-from fedgwc.runs.evaluation import evaluate_clustering
+from fedgwc.runs.driver import Driver, Outcome, layout_of
 from fedgwc.runs.experiment import Experiment, differing, experiment, load
 from fedgwc.runs.folder import RunFolder, new_folder
 from fedgwc.runs.interrupt import PoliteInterrupt
 from fedgwc.runs.progress import Silent, Watcher
-from fedgwc.runs.recording import observed, save_end, save_models, save_round
+from fedgwc.runs.simulated import SimulatedSite
+from fedgwc.runs.site import Course
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, a file's largest size, a user's share of the disk
 
@@ -81,11 +63,6 @@ def rounds(
         yield number, state
 
 
-def layout_of(engine: Engine, model: Tensor) -> Layout:
-    """Return where the model's tensors lie, as far as the engine knows."""
-    return engine.layout if isinstance(engine, DescribesModel) else Layout.unnamed(model.shape[-1])
-
-
 def _check_start(algorithm: Any, engine: Any, model: Any, n_clients: int) -> None:
     if isinstance(algorithm, type) or not callable(getattr(algorithm, "round", None)):
         raise InputError(f"the algorithm must be one with its settings, such as ALGORITHMS['fedavg'], got {algorithm!r}")
@@ -111,17 +88,6 @@ class Result:
         return self.metrics[-1] if self.metrics else {}
 
 
-@dataclass(frozen=True)
-class Checkpoint(Generic[State]):
-    """Where a run stands: the algorithm's state and what it cost to get there."""
-
-    state: State
-    costs: Costs
-    seconds: float
-    server_seconds: float
-    failures: Ids  # [N] how often each client was asked in vain
-
-
 def run(
     recipe: Experiment | str | os.PathLike[str] | Mapping[str, Any] | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -131,18 +97,19 @@ def run(
 ) -> Result:
     """Run an experiment (or a recipe's name, file or tables) into a folder; `resume=True` goes on with the one in `out`."""
     one = prepared(recipe, out, resume)
-    return one.go(one.job.simulator(one.federation), progress or Silent(), PoliteInterrupt())
+    one.site.use(one.job.simulator(one.site.federation))
+    return one.go(progress or Silent(), PoliteInterrupt())
 
 
-def prepared(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> _Run:
-    """A run that only lacks an engine: its experiment, its folder and its data."""
+def prepared(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> PreparedRun:
+    """Prepare all of a run but its engine: its experiment, its folder and its data."""
     if resume:
         if out is None:
             raise InputError("say which run to resume: --resume needs --out with the run's folder")
         folder = RunFolder(Path(out))
-        return _Run(_resumed_experiment(folder, recipe), folder, resume)
+        return PreparedRun(_resumed_experiment(folder, recipe), folder, resume)
     job = recipe if isinstance(recipe, Experiment) else load(recipe)
-    return _Run(job, None if out is None else RunFolder(Path(out)), resume)
+    return PreparedRun(job, None if out is None else RunFolder(Path(out)), resume)
 
 
 def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
@@ -190,184 +157,44 @@ def _engine(saved: EngineSettings, asked: EngineSettings) -> EngineSettings:
     return replace(saved, **{name: value for name, value in vars(asked).items() if value != usual[name]})
 
 
-def _config(job: Experiment, engine: Simulator | Member, federation: Federation) -> dict[str, Any]:
-    f, tables = federation, job.to_json()
-    about = {"n_clients": f.n_clients, "n_classes": f.n_classes, "shape": f.shape, "mean": f.mean, "std": f.std}
-    chosen = {**tables, "engine": {**tables["engine"], **engine.facts.settings}}  # so that resuming repeats it
-    return {"experiment": chosen, "defaults": job.defaults(), "federation": about, "notes": f.notes, "versions": versions()}
-
-
-def versions() -> dict[str, str]:
-    return {
-        "fedgwc": VERSION,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "machine": platform.machine(),
-    }
-
-
-def _mean(losses: Sequence[NDArray[np.floating]]) -> float:
-    """Mean over all finite losses; NaN if there is none."""
-    made = [x if (finite := np.isfinite(x)).all() else x[finite] for x in losses]
-    n = sum(x.size for x in made)
-    return sum(float(x.sum()) for x in made) / n if n else math.nan
-
-
-class _Run:
-    """One run in progress: everything `run` needs at hand while rounds go by."""
-
-    engine: Simulator | Member
-    folder: RunFolder
-    progress: Watcher
-    meter: Meter
+class PreparedRun:
+    """A run of an experiment in memory."""
 
     def __init__(self, job: Experiment, folder: RunFolder | None, resume: bool) -> None:
-        self.job, self.resume, self._folder = job, resume, folder  # None: a new one
-        self.federation = job.federation()
-        self.counts = self.federation.class_counts("train")
-        self.client_names = readable(self.federation.client_names)
-        self.seconds = self.server_seconds = 0.0
+        self.job, self.resume, self.folder = job, resume, folder  # None: a new one
+        self.site = SimulatedSite(job)
 
-    def go(self, engine: Simulator | Member, progress: Watcher, interrupted: AbstractContextManager[PoliteInterrupt]) -> Result:
-        self.engine, self.progress = engine, progress
-        self.meter = Meter(engine, self.federation.n_clients)
-        algorithm, n_clients = self.job.algorithm, self.federation.n_clients
-        notes = [*self.federation.notes, *(algorithm.warnings(n_clients) if isinstance(algorithm, Warns) else ())]
+    def go(self, progress: Watcher, interrupted: AbstractContextManager[PoliteInterrupt]) -> Result:
+        """Run on the site's engine; the first interrupt finishes the round."""
         with interrupted as interrupt:
-            self.folder = self._folder or RunFolder(new_folder(self.job.recipe, self.job.algorithm_name))
+            folder = self.folder or RunFolder(new_folder(self.job.recipe, self.job.algorithm_name))
             try:
-                result = self._into_folder(notes, interrupt)
+                outcome = self._in_folder(folder, progress, interrupt)
             except KeyboardInterrupt:
-                how = f"Resume with: fedgwc run --resume --out {self.folder.path}"
+                how = f"Resume with: fedgwc run --resume --out {folder.path}"
                 raise KeyboardInterrupt(f"Interrupted at once; the last checkpoint is kept. {how}") from None
-        if result.finished and interrupt.asked:  # nothing is left to resume, and nothing more should begin
-            raise KeyboardInterrupt(f"Interrupted when it was done: {self.folder.path} has the whole run.")
-        return result
+        if outcome.finished and interrupt.asked:  # nothing is left to resume, and nothing more should begin
+            raise KeyboardInterrupt(f"Interrupted when it was done: {folder.path} has the whole run.")
+        return Result(folder.path, folder.metrics(), outcome.clustering, outcome.finished)
 
-    def _into_folder(self, notes: Sequence[str], interrupt: PoliteInterrupt) -> Result:
+    def _in_folder(self, folder: RunFolder, progress: Watcher, interrupt: PoliteInterrupt) -> Outcome:
         if self.resume:
-            self.folder.lock()
-        else:
-            self.folder.create(_config(self.job, self.engine, self.federation))
-        for note in notes:
-            self.progress.message(note)
+            folder.lock()
         try:
-            # Not only of a new run: it may have been killed before it came to this.
-            self.folder.save_clients(self.counts, self.counts.sum(1), self.federation.groups, self.client_names)
-            return self._rounds(interrupt)
+            return Driver(course_of(self.job), self.site, folder, progress).go(self.resume, interrupt)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
             raise InputError(
-                f"cannot write to {self.folder.path} ({error.strerror}); the last checkpoint is safe: make room, then go on with "
-                f"--resume --out {self.folder.path}"
+                f"cannot write to {folder.path} ({error.strerror}); the last checkpoint is safe: make room, then go on with "
+                f"--resume --out {folder.path}"
             ) from error
         finally:
-            self.folder.close()
+            folder.close()
 
-    def _rounds(self, interrupt: PoliteInterrupt) -> Result:
-        model = self.job.initial(self.federation, self.engine)
-        state, done = self.job.algorithm.init(model, self.federation.n_clients, layout_of(self.engine, model)), 0
-        if self.resume:
-            state, done = self._restore(state)
-        title = f"{self.job.algorithm_name} on {self.job.recipe}"
-        self.progress.start(title, self.job.rounds, done, self.folder.path)
-        self._names, _ = self._clusters(state)
-        try:
-            state, done = self._loop(state, done, interrupt)
-            finished = self._is_over(done)
-            clustering = self.job.algorithm.clustering(state)
-            if finished:
-                self._save_results(state, clustering)
-        finally:
-            self.progress.stop()
-        return Result(self.folder.path, self.folder.metrics(), clustering, finished)
 
-    def _restore(self, fresh: Any) -> tuple[Any, int]:
-        kind: Any = Checkpoint[state_type(self.job.algorithm)]  # type: ignore[misc]
-        found = self.folder.restore(kind, self.engine.device, self.progress.message)
-        if found is None:
-            return fresh, 0
-        done, saved = found
-        self.meter.costs, self.seconds, self.server_seconds = saved.costs, saved.seconds, saved.server_seconds
-        self.meter.failures = saved.failures.copy()
-        return saved.state, done
-
-    def _loop(self, state: Any, done: int, interrupt: PoliteInterrupt) -> tuple[Any, int]:
-        job = self.job
-        began = saved = turn = time.monotonic()
-        before = self.seconds
-        arguments = (job.algorithm, self.meter, torch.empty(0), self.federation.n_clients, job.rounds)
-        going_on = rounds(*arguments, seed=job.seed, state=state, done=done, reuse=True)
-        for number, state in () if self._is_over(done) else going_on:
-            self.server_seconds += time.monotonic() - turn - self.meter.seconds
-            done = number
-            self._observe(number, state)
-            self.seconds = before + time.monotonic() - began
-            over = self._is_over(done)
-            if number % job.evaluate_every == 0 or over:
-                self._evaluate(number, state)
-            if over or interrupt.asked:
-                break
-            if time.monotonic() - saved >= job.evaluate.checkpoint_seconds:
-                self._checkpoint(number, state)
-                saved = time.monotonic()
-            turn, self.meter.seconds = time.monotonic(), 0.0
-        self._checkpoint(done, state)
-        return state, done
-
-    def _is_over(self, done: int) -> bool:
-        return done >= self.job.rounds or self.meter.costs.client_updates >= self.job.evaluate.budget
-
-    def _observe(self, number: int, state: Any) -> None:
-        algorithm, meter = self.job.algorithm, self.meter
-        save_round(self.folder, algorithm, number, state, meter.reported, self._names)
-        for client in meter.news:
-            who = f"client {client} ({self.client_names[client]})" if self.client_names else f"client {client}"
-            self.progress.message(f"{who} failed in round {number} (its model or loss is not finite) and was left out")
-        mean = _mean([r.losses for r in meter.reported])
-        meter.clear()
-        self._names, n_clusters = self._clusters(state)
-        self.progress.round(number, mean, n_clusters)
-
-    def _clusters(self, state: Any) -> tuple[Ids | None, int]:
-        """Their names and how many there are; where an algorithm tells these alone, many large models need not be gathered."""
-        if isinstance(self.job.algorithm, NumbersClusters):
-            return self.job.algorithm.cluster_numbers(state), self.job.algorithm.n_clusters(state)
-        clustering, n_clients = self.job.algorithm.clustering(state), self.federation.n_clients
-        if len(clustering.labels) != n_clients:
-            name = self.job.algorithm_name
-            raise InputError(f"{name} gave labels of {len(clustering.labels)} clients, and there are {n_clients}; each needs one")
-        return clustering.names, len(clustering.models)
-
-    def _evaluate(self, number: int, state: Any) -> None:
-        clustering = self.job.algorithm.clustering(state)
-        row = {"round": number, **evaluate_clustering(clustering, self.engine, self.federation, self.counts)}
-        row |= observed(self.job.algorithm, state).numbers
-        row |= vars(self.meter.costs) | {"failures": int(self.meter.failures.sum()), "state_bytes": nbytes(state)}
-        row |= {"seconds": round(self.seconds, 3), "server_seconds": round(self.server_seconds, 3)}
-        self.folder.log(row)
-        self.progress.evaluated(row)
-
-    def _checkpoint(self, number: int, state: Any) -> None:
-        meter = self.meter
-        self.folder.checkpoint(number, Checkpoint(state, meter.costs, self.seconds, self.server_seconds, meter.failures))
-
-    def _save_results(self, state: Any, clustering: Clustering) -> None:
-        folder = self.folder
-        save_end(folder, self.job.algorithm, state)
-        save_models(folder, self.engine.model, clustering, str(self.job.tables["model"].get("name")))
-        of_clients = clustering.numbers[clustering.labels]
-        folder.save_clusters(of_clients, self.federation.groups, self.counts, self.client_names)
-        scores = self.engine.evaluate(np.arange(self.federation.n_clients), clustering.models, clustering.labels)
-        weighted = weighted_accuracy(scores, self.counts[scores.clients])
-        folder.save_per_client(
-            {
-                "clients": scores.clients,
-                "accuracy": accuracy(scores),
-                "balanced": balanced_accuracy(scores),
-                "weighted": weighted,
-                "failures": self.meter.failures[scores.clients],
-            }
-        )
+def course_of(job: Experiment) -> Course:
+    """Return what a run of the experiment does, wherever its clients are."""
+    title = f"{job.algorithm_name} on {job.recipe}"
+    budget, pause = job.evaluate.budget, job.evaluate.checkpoint_seconds
+    return Course(job.algorithm, job.algorithm_name, title, job.rounds, job.seed, job.evaluate_every, budget, pause)

@@ -20,21 +20,15 @@ def observed(algorithm: Algorithm[State], state: State) -> Observation:
 
 
 def save_round(
-    folder: RunFolder,
-    algorithm: Algorithm[State],
-    number: int,
-    state: State,
-    reports: Sequence[Reported],
-    names: Ids | None,
-) -> Observation:
-    """Save the round's trace, divisions and decisions; names [M]: of the clusters that trained in it."""
-    folder.observe(number, [r if names is None else replace(r, which=names[r.which]) for r in reports])
-    seen = observed(algorithm, state)
+    folder: RunFolder, number: int, seen: Observation, reports: Sequence[Reported], cluster_numbers: Ids | None
+) -> None:
+    """Save a round's trace, divisions and decisions; the numbers [M] are of the clusters that trained in it."""
+    named = reports if cluster_numbers is None else [replace(r, which=cluster_numbers[r.which]) for r in reports]
+    folder.observe(number, list(named))
     for name, arrays in seen.splits.items():
         folder.save_split(f"{number:08d}-{name}", arrays)
     for decision in seen.decisions:
         folder.log({"round": number, **decision}, VERDICTS)
-    return seen
 
 
 def save_end(folder: RunFolder, algorithm: Algorithm[State], state: State) -> None:

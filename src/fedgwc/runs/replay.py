@@ -108,8 +108,8 @@ class Recorded:
         sizes = np.ones(len(sampled)) if self.trace.sizes is None else self.trace.sizes[sampled]
         models, losses = torch.zeros(len(sampled), 1), torch.from_numpy(losses[there])
         private = (None, None) if losses.isfinite().any() else (self.trace.rewards, self.trace.readings)
-        given = (None if x is None else torch.from_numpy(x[self.row][there]) for x in private)
-        return Updates(sampled, models, losses, torch.from_numpy(sizes), None, *given)
+        rewards, readings = (None if x is None else torch.from_numpy(x[self.row][there]) for x in private)
+        return Updates(sampled, models, losses, torch.from_numpy(sizes), None, rewards, readings)
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
         raise NotImplementedError("a trace holds training losses only")

@@ -59,6 +59,9 @@ class TensorBoard:
         self.number = number
         self.other.round(number, loss, n_clusters)
 
+    def decided(self, number: int, decision: Mapping[str, Any]) -> None:
+        self.other.decided(number, decision)
+
     def step(self, number: int) -> None:
         self.other.step(number)
 

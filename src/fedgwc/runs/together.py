@@ -30,13 +30,14 @@ def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Watcher |
     kinds = [(job.to_json()["model"], job.local, job.engine, r.job.engine.dtype) for (job, _), r in zip(jobs, runs, strict=True)]
     if any(kind != kinds[0] for kind in kinds):
         raise InputError("runs can only run together with the same model, local training and engine; run these one by one")
-    pool = SharedEngine([r.federation for r in runs], runs[0].job.simulator)
+    pool = SharedEngine([r.site.federation for r in runs], runs[0].job.simulator)
     watchers = [progress or Silent(), *[MessagesOnly(progress) if progress else Silent() for _ in runs[1:]]]
     results: list[Result | BaseException] = [KeyboardInterrupt()] * len(runs)
 
     def go(i: int) -> None:
         try:
-            results[i] = runs[i].go(pool.members[i], watchers[i], nullcontext(interrupt))
+            runs[i].site.use(pool.members[i])
+            results[i] = runs[i].go(watchers[i], nullcontext(interrupt))
         except BaseException as error:
             results[i] = error
         finally:

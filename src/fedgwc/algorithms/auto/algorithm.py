@@ -113,7 +113,13 @@ class Auto(Settings):
 
     def clustering(self, state: AutoState) -> Clustering:
         models = stacked([c.server.theta for c in state.clusters])
-        return Clustering(models, labels_of(state), np.array([c.id for c in state.clusters], np.int64))
+        return Clustering(models, labels_of(state), self.cluster_numbers(state))
+
+    def n_clusters(self, state: AutoState) -> int:
+        return len(state.clusters)
+
+    def cluster_numbers(self, state: AutoState) -> Ids:
+        return np.array([c.id for c in state.clusters], np.int64)
 
     def _sample(self, cluster: Cluster, rng: Rng) -> Ids:
         members = cluster.members if cluster.waiting is None else np.setdiff1d(cluster.members, cluster.waiting)

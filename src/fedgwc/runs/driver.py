@@ -1,0 +1,228 @@
+"""One run, wherever its clients are: rounds, evaluations, checkpoints, and what stays in the folder.
+
+A `Site` says where clients are: in a federation in memory (`runs.simulated`) or on real nodes (`fedgwc.flower`). The driver does
+the rest, the same for both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgwc.core.errors import InputError
+from fedgwc.core.layout import Layout
+from fedgwc.core.protocols import (
+    DescribesModel,
+    Engine,
+    NumbersClusters,
+    State,
+    UpdatesInPlace,
+    Warns,
+    state_type,
+)
+from fedgwc.core.types import Clustering, Costs, Ids, Rng, TooFewReplies
+from fedgwc.engines.meter import Meter
+from fedgwc.io.state_file import nbytes
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.interrupt import PoliteInterrupt
+from fedgwc.runs.progress import Watcher
+from fedgwc.runs.recording import observed, save_end, save_round
+from fedgwc.runs.site import Course, Memory, Site
+
+
+@dataclass(frozen=True)
+class Checkpoint(Generic[State, Memory]):
+    """Where a run stands: the algorithm's state, what it cost to get there, and what the site remembers."""
+
+    state: State
+    costs: Costs
+    seconds: float
+    server_seconds: float
+    failures: Ids  # [N] how often each client was asked in vain
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    clustering: Clustering
+    done: int  # rounds
+    finished: bool  # False: interrupted
+
+
+class Driver:
+    """One run in progress."""
+
+    meter: Meter
+
+    def __init__(self, course: Course, site: Site[Any], folder: RunFolder | None, progress: Watcher) -> None:
+        self.course, self.site, self.folder, self.progress = course, site, folder, progress
+        self.seconds = self.server_seconds = 0.0
+
+    def go(self, resume: bool, interrupt: PoliteInterrupt) -> Outcome:
+        """Run to the end, or go on with what the folder holds."""
+        saved = self._restored() if resume else None
+        self.site.gather(resumed=saved is not None)
+        n_clients = self.site.n_clients
+        if self.folder is not None and not resume:
+            self.folder.create(self.site.config())
+        self._warn(n_clients)
+        self.meter = Meter(self.site.engine, n_clients)
+        done, state = (0, self._first(n_clients)) if saved is None else self._go_on_from(*saved)
+        self._save_clients()
+        self.progress.start(self.course.title, self.course.rounds, done, None if self.folder is None else self.folder.path)
+        try:
+            state, done = self._loop(state, done, interrupt)
+            clustering, finished = self.course.algorithm.clustering(state), self._is_over(done)
+            if finished:
+                self._finish(state, clustering)
+        finally:
+            self.progress.stop()
+        return Outcome(clustering, done, finished)
+
+    # Beginning
+
+    def _restored(self) -> tuple[int, Checkpoint[Any, Any]] | None:
+        if self.folder is None:
+            return None
+        kind: Any = Checkpoint[state_type(self.course.algorithm), self.site.memory_type]  # type: ignore[misc]
+        found: tuple[int, Checkpoint[Any, Any]] | None = self.folder.restore(kind, self.site.device, self.progress.message)
+        if found is not None:
+            self.site.recall(found[1].memory)
+        return found
+
+    def _go_on_from(self, done: int, saved: Checkpoint[Any, Any]) -> tuple[int, Any]:
+        self.seconds, self.server_seconds = saved.seconds, saved.server_seconds
+        self.meter.costs, self.meter.failures = saved.costs, saved.failures.copy()
+        return done, saved.state
+
+    def _first(self, n_clients: int) -> Any:
+        model = self.site.initial()
+        return self.course.algorithm.init(model, n_clients, layout_of(self.site.engine, model))
+
+    def _warn(self, n_clients: int) -> None:
+        algorithm = self.course.algorithm
+        for note in (*self.site.notes, *(algorithm.warnings(n_clients) if isinstance(algorithm, Warns) else ())):
+            self.progress.message(note)
+
+    # Rounds
+
+    def _loop(self, state: Any, done: int, interrupt: PoliteInterrupt) -> tuple[Any, int]:
+        began = saved = time.monotonic()
+        before, course = self.seconds, self.course
+        while not (over := self._is_over(done)) and not interrupt.asked:
+            state, done = self._round(state, done + 1), done + 1
+            over = self._is_over(done)
+            self.seconds = before + time.monotonic() - began
+            if done % course.every == 0 or over:
+                self._evaluate(done, state)
+            if not over and not interrupt.asked and time.monotonic() - saved >= course.checkpoint_seconds:
+                self._checkpoint(done, state)
+                saved = time.monotonic()
+        self._checkpoint(done, state)
+        return state, done
+
+    def _is_over(self, done: int) -> bool:
+        return done >= self.course.rounds or self.meter.costs.client_updates >= self.course.budget
+
+    def _round(self, state: Any, number: int) -> Any:
+        """Run one round; one that gets too few replies changes nothing and is tried again."""
+        algorithm, rng = self.course.algorithm, Rng(self.course.seed, number)
+        step = algorithm.advance if self.site.in_place and isinstance(algorithm, UpdatesInPlace) else algorithm.round
+        for attempt in itertools.count(1):
+            began, self.meter.seconds = time.monotonic(), 0.0
+            state = self.site.enter(number, algorithm, state)
+            self.meter.clear(self.site.n_clients)
+            numbers = self._numbers(state)
+            try:
+                after = step(state, self.meter, rng)
+            except TooFewReplies as reason:
+                self.site.again(number, attempt, reason)
+                continue
+            self.server_seconds += time.monotonic() - began - self.meter.seconds
+            self._observe(number, after, numbers)
+            return after
+        raise AssertionError("unreachable")
+
+    def _numbers(self, state: Any) -> Ids | None:
+        """Return what clusters are called, before a round may divide them."""
+        algorithm = self.course.algorithm
+        if isinstance(algorithm, NumbersClusters):
+            return algorithm.cluster_numbers(state)
+        return self._clustering(state).names
+
+    def _n_clusters(self, state: Any) -> int:
+        algorithm = self.course.algorithm
+        return algorithm.n_clusters(state) if isinstance(algorithm, NumbersClusters) else len(self._clustering(state).models)
+
+    def _clustering(self, state: Any) -> Clustering:
+        clustering, n_clients = self.course.algorithm.clustering(state), self.site.n_clients
+        if len(clustering.labels) != n_clients:
+            labels = len(clustering.labels)
+            raise InputError(f"{self.course.name} gave labels of {labels} clients, and there are {n_clients}; each needs one")
+        return clustering
+
+    # What stays
+
+    def _observe(self, number: int, state: Any, numbers: Ids | None) -> None:
+        meter = self.meter
+        seen = observed(self.course.algorithm, state)
+        if self.folder is not None:
+            save_round(self.folder, number, seen, meter.reported, numbers)
+        for message in self.site.tell_failures(number, meter.news):
+            self.progress.message(message)
+        for decision in seen.decisions:
+            self.progress.decided(number, decision)
+        self.progress.round(number, mean_loss([r.losses for r in meter.reported]), self._n_clusters(state))
+
+    def _evaluate(self, number: int, state: Any) -> None:
+        row = {"round": number, **self.site.evaluate(number, self.course.algorithm.clustering(state))}
+        row |= observed(self.course.algorithm, state).numbers
+        row |= vars(self.meter.costs) | {"failures": int(self.meter.failures.sum()), "state_bytes": nbytes(state)}
+        row |= {"seconds": round(self.seconds, 3), "server_seconds": round(self.server_seconds, 3)}
+        if self.folder is not None:
+            self.folder.log(row)
+        self.progress.evaluated(row)
+
+    def _checkpoint(self, number: int, state: Any) -> None:
+        if self.folder is None:
+            return
+        if self.site.keeps_meeting_clients:
+            self._save_clients()
+        meter = self.meter
+        spent = meter.costs, self.seconds, self.server_seconds, meter.failures
+        self.folder.checkpoint(number, Checkpoint(state, *spent, self.site.remember()))
+
+    def _save_clients(self) -> None:
+        if self.folder is not None:
+            known = self.site.clients()
+            self.folder.save_clients(known.counts, known.sizes, known.groups, known.names)
+
+    def _finish(self, state: Any, clustering: Clustering) -> None:
+        if self.folder is not None:
+            save_end(self.folder, self.course.algorithm, state)
+            known = self.site.clients()
+            of_clients = clustering.numbers[clustering.labels]
+            self.folder.save_clusters(of_clients, known.groups, known.counts, known.names)
+        self.site.finish(self.folder, clustering, self.meter.failures)
+
+
+def layout_of(engine: Engine, model: Tensor) -> Layout:
+    """Return where the model's tensors lie, as far as the engine knows."""
+    return engine.layout if isinstance(engine, DescribesModel) else Layout.unnamed(model.shape[-1])
+
+
+def mean_loss(losses: Sequence[NDArray[np.floating]]) -> float:
+    """Average all finite losses; NaN if there is none."""
+    made = [x if (finite := np.isfinite(x)).all() else x[finite] for x in losses]
+    n = sum(x.size for x in made)
+    return sum(float(x.sum()) for x in made) / n if n else math.nan
