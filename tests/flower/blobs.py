@@ -9,6 +9,7 @@ import numpy as np
 
 SHIFTED = (1, 5, 6, 9)  # at least three of them live on any two of the nodes 0-3, 4-7, 8-11
 TRUTH = np.isin(np.arange(12), SHIFTED).astype(int)
+SPLITS_ONCE = {"eps": 0.6, "n_max": 2, "min_size": 4, "score": "embedding", "assign": "cluster_qr"}
 
 
 def write(path: Path, n_clients: int = 12, per_class: int = 12) -> None:
@@ -29,5 +30,14 @@ def tables(path: Path, rounds: int = 12, **algorithm: Any) -> dict[str, Any]:
         "data": {"name": "arrays", "path": str(path), "test_share": 0.25},
         "model": {"name": "mlp", "hidden": [16]},
         "local": {"steps": 8, "batch": 36, "lr": 0.1},
-        "algorithm": {"name": "auto", "rate": 1.0, "when": "visits", "visits": 4, "min_size": 4, **algorithm},
+        "algorithm": {
+            "name": "fedgwc",
+            "rate": 1.0,
+            "eps": 0.6,
+            "n_max": 2,
+            "min_size": 4,
+            "score": "embedding",
+            "assign": "cluster_qr",
+        }
+        | algorithm,
     }

@@ -12,6 +12,7 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.auto.beginnings import children
 from fedgwc.algorithms.auto.state import Split
 from fedgwc.algorithms.auto.verdicts import Waiting
+from fedgwc.core.layout import Layout
 from fedgwc.core.types import Rng
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
@@ -23,7 +24,7 @@ def test_the_grid_equals_the_simulator(name: str, small, world) -> None:
     here = world(job, min_replies=1)  # IFCA and FeSEM may send a model to one client
     federation = job.federation()
     simulator = job.simulator(federation)
-    states = [job.algorithm.init(job.initial(federation, simulator), federation.n_clients)] * 2
+    states = [job.algorithm.init(job.initial(federation, simulator), federation.n_clients, simulator.layout)] * 2
     for number in range(1, 6):
         here.engine.begin(number, job.algorithm.clustering(states[0]).labels)
         states = [job.algorithm.round(s, e, Rng(0, number)) for s, e in zip(states, (here.engine, simulator), strict=True)]
@@ -40,7 +41,7 @@ def test_a_second_look_over_the_grid_equals_the_simulated_one(faint: float, ends
     job = small("auto", engine={"dtype": "float64"}, algorithm={"rate": 1.0})
     here, federation = world(job), job.federation()
     simulator, algorithm = job.simulator(federation), job.algorithm
-    whole = algorithm.init(job.initial(federation, simulator), 20)
+    whole = algorithm.init(job.initial(federation, simulator), 20, simulator.layout)
     sides, waiting = np.repeat([0, 1], 10), np.array([2, 3, 4, 5, 12, 13, 14, 15])
     witnesses = np.setdiff1d(waiting, [5, 15])
     born = tuple(children(algorithm, whole.clusters[0], sides, {}, 1, 0, Waiting(waiting, witnesses)))
@@ -80,7 +81,7 @@ def test_one_message_per_node_and_round(small, world) -> None:
     before = len(here.grid.seen)
     here.engine.begin(1, np.zeros(20, np.int64))
     vector = job.simulator(job.federation()).model.vector()
-    job.algorithm.round(job.algorithm.init(vector, 20), here.engine, Rng(0, 1))
+    job.algorithm.round(job.algorithm.init(vector, 20, Layout.unnamed(1)), here.engine, Rng(0, 1))
     asked = here.grid.seen[before:]
     assert sorted(m.metadata.dst_node_id for m in asked) == [100, 101, 102, 103, 104]
     assert {m.metadata.ttl for m in asked} == {here.engine.options.deadline}

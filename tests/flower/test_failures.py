@@ -14,13 +14,13 @@ import torch
 from flwr.app import Error, Message
 from torch import nn
 
+from fedgwc.core.layout import Layout
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation, Rows
 from fedgwc.engines.simulator import Simulator
 from fedgwc.flower import Options
 from fedgwc.flower.client import serve as serve_clients
 from fedgwc.flower.client import trained
-from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.flower.wire import RecipeWire, Task
 from fedgwc.runs.folder import RunFolder
@@ -28,7 +28,7 @@ from fedgwc.runs.folder import RunFolder
 from . import blobs
 from .grids import LocalGrid
 from .spoiling import on_training, train, vector
-from .worlds import QUICK, nodes_for
+from .worlds import QUICK, driver, nodes_for
 
 
 @pytest.fixture(autouse=True)
@@ -114,9 +114,9 @@ def test_a_node_that_never_trains_costs_fewer_and_fewer_rounds(blob_job, world, 
         return None
 
     here.grid.spoil[101] = stall
-    rounds, state = Rounds(job.algorithm, here.engine, here.attendance, 1), job.algorithm.init(vector(job), 12)
+    rounds, state = driver(here, job.algorithm, 1), job.algorithm.init(vector(job), 12, Layout.unnamed(1))
     for number in range(1, 22):
-        state = rounds.step(state, number)
+        state = rounds.round(state, number)
     assert asked == [1, 2, 4, 7, 12, 21]
     assert caplog.text.count("node 101 came back and kept silent again") == 1
     assert caplog.text.count("node 101 does not answer") == 1
@@ -131,9 +131,9 @@ def test_a_round_that_lacks_replies_asks_who_rests(blob_job, world) -> None:
     job = blob_job(steps=1)
     here = world(job, min_replies=12)
     here.roster.rests[101] = 100
-    rounds = Rounds(job.algorithm, here.engine, here.attendance, 1)
-    rounds.step(job.algorithm.init(vector(job), 12), 1)
-    assert sum(len(r.clients) for r in here.engine.reported) == 12
+    rounds = driver(here, job.algorithm, 1)
+    rounds.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), 1)
+    assert here.engine.n_answered == 12
 
 
 def test_an_app_that_fails_is_missing_rows_and_no_offence(blob_job, world, caplog) -> None:
@@ -269,9 +269,9 @@ def test_a_newcomer_that_its_node_no_longer_serves_is_not_asked(blob_job, world)
     here.attendance.newcomers["11"] = here.roster.node[here.roster.names.pop()]  # it has not got a number yet
     here.grid.nodes[102][1].node_config["clients"] = "8-10"
     here.roster.doubtful.add(102)
-    rounds = Rounds(job.algorithm, here.engine, here.attendance, 1)
-    state = job.algorithm.init(vector(job), 11)
+    rounds = driver(here, job.algorithm, 1)
+    state = job.algorithm.init(vector(job), 11, Layout.unnamed(1))
     state = replace(state, clusters=(state.clusters[0],) * 2)  # a choice, so that newcomers are asked which serves them better
     here.attendance.update()
-    assert rounds.welcome(state, 1) is state
+    assert rounds.site.welcome(1, job.algorithm, state) is state
     assert len(here.roster) == 11

@@ -16,15 +16,15 @@ from fedgwc.algorithms.auto.beginnings import children
 from fedgwc.algorithms.auto.readings import first_losses, gaussian_rewards, loss_variances
 from fedgwc.cli.app import main
 from fedgwc.core.errors import InputError
+from fedgwc.core.layout import Layout
 from fedgwc.core.types import Rng, TooFewReplies
-from fedgwc.flower import FedGWCStrategy, Options, client
+from fedgwc.flower import Options, Strategy, client
 from fedgwc.flower import private_client as keeping
 from fedgwc.flower.engine import FlowerEngine
 from fedgwc.flower.masking import public_key
 from fedgwc.flower.private_client import masked_sums, own_rewards
 from fedgwc.flower.private_server import privacy_of
 from fedgwc.flower.roster import Roster
-from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.flower.state_dicts import StateWire
 from fedgwc.runs.folder import RunFolder
@@ -33,7 +33,7 @@ from fedgwc.runs.replay import read_trace, replay
 from . import blobs
 from .grids import LocalGrid
 from .spoiling import train
-from .worlds import QUICK, nodes_for
+from .worlds import QUICK, driver, nodes_for
 
 SUM, REWARD = "query.losses_sum", "query.losses_reward"
 
@@ -74,7 +74,7 @@ def test_the_same_interactions_and_clusters_as_with_open_losses(preset: str, sma
     local = {"steps": None, "epochs": 1, "batch": 3}
     job = small(preset, local=local, algorithm={"rate": 0.5})
     open_, private = world(job), world(job, private_losses=True)
-    states = [job.algorithm.init(job.initial(job.federation(), job.simulator(job.federation())), 20)] * 2
+    states = [job.algorithm.init(job.initial(job.federation(), job.simulator(job.federation())), 20, Layout.unnamed(1))] * 2
     for number in range(1, 5):
         for i, here in enumerate((open_, private)):
             here.engine.begin(number, job.algorithm.clustering(states[i]).labels)
@@ -105,7 +105,7 @@ def test_the_same_contrast_and_drift_as_with_open_losses(blob_job, world) -> Non
 
     clusters = []
     for w in (plain, here):
-        state = job.algorithm.init(theta, 12)
+        state = job.algorithm.init(theta, 12, Layout.unnamed(1))
         for number in (1, 2, 3):
             w.engine.begin(number, np.zeros(12, np.int64))
             state = job.algorithm.round(state, w.engine, Rng(0, number))
@@ -199,7 +199,7 @@ def test_fedavg_and_ifca_need_no_losses(small, world) -> None:
         job = small(name, rounds=2)
         open_, private = world(job, min_replies=1), world(job, min_replies=1, private_losses=True)
         start = job.initial(job.federation(), job.simulator(job.federation()))
-        states = [job.algorithm.init(start, 20)] * 2
+        states = [job.algorithm.init(start, 20, Layout.unnamed(1))] * 2
         before = len(private.grid.seen)
         for number in (1, 2):
             for i, here in enumerate((open_, private)):
@@ -231,11 +231,11 @@ class Losing:
             return Message(RecordDict({"arrays": message.content["arrays"], "mine": metrics}), reply_to=message)
 
 
-def own_apps(rounds: int, mods: list) -> tuple[FedGWCStrategy, LocalGrid]:
+def own_apps(rounds: int, mods: list) -> tuple[Strategy, LocalGrid]:
     grid = LocalGrid()
     for i in range(4):
         grid.add(i + 1, Losing([float(i), 1.0], mods).app)
-    strategy = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, private_losses=True, **{**QUICK, "retries": 1}))
+    strategy = Strategy(rate=1.0, options=Options(min_clients=4, private_losses=True, **{**QUICK, "retries": 1}))
     strategy.start(grid, ArrayRecord({"w": torch.zeros(2)}), rounds, 0.3)
     return strategy, grid
 
@@ -256,13 +256,13 @@ def test_where_losses_cannot_be_compared_a_newcomer_joins_the_largest_cluster(bl
     here = world(blob_job(steps=1))
     algorithm, grid = here.job.algorithm, here.grid
     theta = torch.zeros(2)
-    root = algorithm.init(theta, 12)
+    root = algorithm.init(theta, 12, Layout.unnamed(1))
     parts = children(algorithm, root.clusters[0], np.array([0] * 5 + [1] * 7), {}, 1, 1)
     here.engine.wire = StateWire.of(ArrayRecord({"w": theta}), {}, private=True)
     here.attendance.newcomers["late"] = 102
     before = len(grid.seen)
-    rounds = Rounds(algorithm, here.engine, here.attendance, 0)
-    grown = rounds.welcome(replace(root, clusters=tuple(parts)), 2)
+    rounds = driver(here, algorithm)
+    grown = rounds.site.welcome(2, algorithm, replace(root, clusters=tuple(parts)))
     assert [len(c.members) for c in grown.clusters] == [5, 8]
     assert len(grid.seen) == before
 
@@ -277,7 +277,7 @@ def test_algorithms_that_compare_updates_are_refused(name: str, small, tmp_path)
         serve(job, LocalGrid(), tmp_path / "run", Options(private_losses=True))
     assert not (tmp_path / "run").exists()
     with pytest.raises(InputError, match="does not go with"):
-        FedGWCStrategy(ALGORITHMS[name], options=Options(private_losses=True))
+        Strategy(ALGORITHMS[name], options=Options(private_losses=True))
 
 
 def test_an_app_of_ones_own_is_not_asked_to_compare_models_in_private() -> None:
@@ -353,7 +353,7 @@ def test_without_rewards_the_model_moves_and_p_stays(blob_job, world) -> None:
     here = world(blob_job(steps=2), private_losses=True)
     lose(here, 100, SUM, "error")
     algorithm, theta = here.job.algorithm, here.job.simulator(here.job.federation()).model.vector()
-    state = algorithm.init(theta, 12)
+    state = algorithm.init(theta, 12, Layout.unnamed(1))
     here.engine.begin(1, np.zeros(12, np.int64))
     after = algorithm.round(state, here.engine, Rng(0, 1))
     assert not after.clusters[0].visits.any()

@@ -9,24 +9,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fedgwc.flower.joining import grow
 from flwr.app import Context, Message, RecordDict
 
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.auto.state import Verdict
-from fedgwc.algorithms.fedavg import FedAvg, FedAvgState
+from fedgwc.algorithms.fedavg import OneGroup, OneGroupState
+from fedgwc.algorithms.method import Method, MethodState
 from fedgwc.core.errors import InputError
+from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Engine
 from fedgwc.core.types import Clustering, Rng
 from fedgwc.flower import Options, client_app, server_app
-from fedgwc.flower.journal import Journal
-from fedgwc.flower.rounds import Rounds
 from fedgwc.flower.server import serve
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run
 
 from . import blobs
 from .grids import LocalGrid
-from .worlds import QUICK, nodes_for
+from .spoiling import vector
+from .worlds import QUICK, driver, nodes_for
 
 STATES = ("fedavgm", "ifca", "fesem", "cfl", "auto")  # one algorithm for every kind of state
 
@@ -98,12 +99,14 @@ def test_settings_that_suit_few_clients_only_resume_too(blob_job, tmp_path) -> N
     assert [row["round"] for row in RunFolder(tmp_path / "r").metrics()] == [1, 2]
 
 
-def test_an_algorithm_whose_checkpoints_could_not_be_read_does_not_start(tmp_path) -> None:
+def test_an_algorithm_whose_checkpoints_could_not_be_read_does_not_start(blob_job, world, tmp_path) -> None:
+    here = world(blob_job(steps=1))
+
     class Mine:
         def init(self, model, n_clients): ...
 
     with pytest.raises(InputError, match=r"Mine\.init does not tell .*-> MineState"):
-        Journal(RunFolder(tmp_path), Mine())
+        driver(here, Mine(), folder=RunFolder(tmp_path))
 
 
 def test_a_folder_of_another_recipe_is_refused(small, tmp_path) -> None:
@@ -165,37 +168,32 @@ def test_every_state_can_grow(name: str, small) -> None:
     job = small(name)
     federation = job.federation()
     simulator = job.simulator(federation)
-    state = job.algorithm.init(job.initial(federation, simulator), 18)
+    state = job.algorithm.init(job.initial(federation, simulator), 18, simulator.layout)
     state = job.algorithm.round(state, simulator, Rng(0, 1))
     before = job.algorithm.clustering(state)
     row = len(before.models) - 1
-    grown = grow(state, np.array([row, 0]))
+    grown = job.algorithm.grow(state, np.array([row, 0]))
     after = job.algorithm.clustering(grown)
     np.testing.assert_array_equal(after.labels, [*before.labels, row, 0])
     assert torch.equal(after.models, before.models)
     job.algorithm.round(grown, simulator, Rng(0, 2))
 
 
-def test_an_unknown_state_cannot_grow() -> None:
-    with pytest.raises(TypeError, match="cannot join a running dict"):
-        grow({}, np.zeros(1, np.int64))
-
-
 @dataclass(frozen=True)
 class Mine:
-    """A state that nobody has said how to enlarge."""
+    """The state of an algorithm that cannot grow."""
 
-    state: FedAvgState
+    state: MethodState[OneGroupState]
 
 
 @dataclass(frozen=True)
 class Own:
     """An algorithm of a user's own."""
 
-    inner: FedAvg = field(default_factory=lambda: FedAvg(rate=1.0))
+    inner: Method[OneGroupState] = field(default_factory=lambda: Method(OneGroup(), rate=1.0))
 
-    def init(self, model: torch.Tensor, n_clients: int) -> Mine:
-        return Mine(self.inner.init(model, n_clients))
+    def init(self, model: torch.Tensor, n_clients: int, layout: Layout) -> Mine:
+        return Mine(self.inner.init(model, n_clients, layout))
 
     def round(self, state: Mine, engine: Engine, rng: Rng) -> Mine:
         return Mine(self.inner.round(state.state, engine, rng))
@@ -280,12 +278,11 @@ def test_a_node_with_other_data_is_refused_and_the_others_go_on(small, tmp_path,
 )
 def test_the_log_says_what_becomes_of_a_cluster(verdict: Verdict, said: str, blob_job, world, tmp_path, caplog) -> None:
     caplog.set_level("INFO", "fedgwc")
-    job = blob_job(steps=1, when="windows")
-    here, folder = world(job), RunFolder(tmp_path / "run")
-    steps, federation = Rounds(job.algorithm, here.engine, here.attendance, 0), job.federation()
-    state = steps.step(job.algorithm.init(job.initial(federation, job.simulator(federation)), 12), 1)
-    folder.create({})
-    Journal(folder, job.algorithm).record(1, None, replace(state, verdicts=(verdict,)), steps, 0.0)
+    here, folder = world(blob_job(steps=1)), RunFolder(tmp_path / "run")
+    folder.create({"experiment": {}})
+    run = driver(here, Auto(), folder=folder)
+    state = run.round(Auto().init(vector(here.job), 12, Layout.unnamed(1)), 1)
+    run.keep(1, replace(state, verdicts=(verdict,)), None)
     folder.close()
     assert said in caplog.text
     assert [(row["round"], row["reason"]) for row in folder.verdicts()] == [(1, verdict.reason)]

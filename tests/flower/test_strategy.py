@@ -17,7 +17,7 @@ from torch import nn
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core.errors import InputError
-from fedgwc.flower import FedGWCStrategy, Options
+from fedgwc.flower import Options, Strategy
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.state_dicts import StateWire
 from fedgwc.runs.folder import RunFolder
@@ -54,7 +54,7 @@ def test_how_long_a_round_may_take(options, timeout, used, monkeypatch) -> None:
 
     monkeypatch.setattr(Attendance, "gather", gather)
     with pytest.raises(InputError, match="nobody came"):
-        FedGWCStrategy(options=options).start(LocalGrid(), ArrayRecord(nn.Linear(1, 1).state_dict()), **timeout)
+        Strategy(options=options).start(LocalGrid(), ArrayRecord(nn.Linear(1, 1).state_dict()), **timeout)
     assert seen == [used]
 
 
@@ -140,7 +140,7 @@ def grid_of(shifts: list[float]) -> LocalGrid:
     return grid
 
 
-def start(strategy: FedGWCStrategy, grid: LocalGrid, rounds: int = 2, **more):
+def start(strategy: Strategy, grid: LocalGrid, rounds: int = 2, **more):
     return strategy.start(grid, ArrayRecord(Net().state_dict()), rounds, 0.5, ConfigRecord({"flavour": "sweet"}), **more)
 
 
@@ -148,7 +148,7 @@ def test_the_mean_of_what_clients_sent() -> None:
     torch.manual_seed(0)
     first = Net().state_dict()
     torch.manual_seed(0)
-    strategy = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK))
+    strategy = Strategy(rate=1.0, options=Options(min_clients=4, **QUICK))
     result = start(strategy, grid_of([0.0, 1.0, 2.0, 5.0]))
     for name, value in result.arrays.to_torch_state_dict().items():  # two rounds of a mean shift of 2
         expected = first[name] + 4 if value.is_floating_point() else first[name]
@@ -159,7 +159,7 @@ def test_the_mean_of_what_clients_sent() -> None:
 
 
 def test_every_cluster_is_evaluated_at_the_server() -> None:
-    strategy = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK))
+    strategy = Strategy(rate=1.0, options=Options(min_clients=4, **QUICK))
     seen = []
 
     def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
@@ -172,7 +172,7 @@ def test_every_cluster_is_evaluated_at_the_server() -> None:
 
 
 def test_what_evaluates_at_the_server_may_return_numbers_of_any_make() -> None:
-    strategy, grid = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid_of([0.0, 1.0, 2.0, 5.0])
+    strategy, grid = Strategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid_of([0.0, 1.0, 2.0, 5.0])
     made = {"acc": np.float32(0.5), "loss": torch.tensor(2.0), "n": 3, "each": [0.5, 1.0]}
     result = start(strategy, grid, rounds=1, evaluate_fn=lambda *_: made)
     told = MetricRecord({"cluster-0.acc": 0.5, "cluster-0.loss": 2.0, "cluster-0.n": 3, "cluster-0.each": [0.5, 1.0]})
@@ -202,7 +202,7 @@ def test_no_client_owns_the_final_metrics(lie, found, caplog) -> None:
         return reply
 
     grid.spoil[4] = change
-    result = start(FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
+    result = start(Strategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
     assert dict(result.evaluate_metrics_clientapp[1]) == pytest.approx(found)
     assert "client-3" in caplog.text or "left out 1000 test metrics" in caplog.text
 
@@ -220,7 +220,7 @@ def test_an_introduction_that_fails_makes_nobody_up(caplog) -> None:
     def evaluate(number: int, _: ArrayRecord) -> None:
         broken.clear() if number == 6 else broken.add(3)
 
-    strategy = FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK))
+    strategy = Strategy(rate=1.0, options=Options(min_clients=4, **QUICK))
     start(strategy, grid, rounds=7, evaluate_fn=evaluate)
     assert set(strategy.labels) == {"client-0", "client-1", "client-2", "client-4"}
     assert "node 4 is refused: <class 'OSError'>:<'disk is away'>" in caplog.text
@@ -231,7 +231,7 @@ def test_an_introduction_that_fails_makes_nobody_up(caplog) -> None:
 def test_no_client_owns_the_reported_training_loss() -> None:
     grid = grid_of([0.0, 1.0, 2.0])
     grid.add(4, shifting(5.0, [1e6, 1e6]), name=3)
-    result = start(FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
+    result = start(Strategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
     assert result.train_metrics_clientapp[1]["train_loss"] == 1.5  # means 0.75, 1.25, 1.75 and 1e6
 
 
@@ -244,23 +244,23 @@ def test_a_reply_without_losses_is_dropped_and_named(caplog) -> None:
         return reply
 
     grid.spoil[4] = without
-    start(FedGWCStrategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
+    start(Strategy(rate=1.0, options=Options(min_clients=4, **QUICK)), grid, rounds=1)
     assert "dropped the reply of client client-3 (1 in a row): losses must be a list" in caplog.text
 
 
 def test_a_killed_server_goes_on_from_its_folder(tmp_path) -> None:
     grid = grid_of([0.0, 1.0, 2.0, 5.0])
     torch.manual_seed(0)
-    begun = FedGWCStrategy(rate=1.0, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))
+    begun = Strategy(rate=1.0, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))
     one = start(begun, grid, rounds=1).arrays.to_torch_state_dict()
-    again = FedGWCStrategy(rate=1.0, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))
+    again = Strategy(rate=1.0, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))
     result = start(again, grid, rounds=3)
     assert list(result.train_metrics_clientapp) == [2, 3]
     torch.testing.assert_close(result.arrays.to_torch_state_dict()["layer.weight"], one["layer.weight"] + 4)
     rows = RunFolder(tmp_path / "r").metrics()
     assert [row["client_updates"] for row in rows] == [4, 8, 12]  # what it cost before the kill counts
     assert 0 < rows[0]["seconds"] <= rows[1]["seconds"] <= rows[2]["seconds"]
-    other = FedGWCStrategy(rate=0.5, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))
+    other = Strategy(rate=0.5, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))
     with pytest.raises(InputError, match="other settings"):
         start(other, grid)
 
@@ -290,10 +290,10 @@ def test_a_late_joiner_trains_every_model_once_to_find_its_own() -> None:
 
 def test_mistakes_are_told() -> None:
     with pytest.raises(InputError, match=r"no setting .betta.*did you mean beta"):
-        FedGWCStrategy(betta=1.0)
+        Strategy(betta=1.0)
     with pytest.raises(InputError, match="several initial models"):
-        FedGWCStrategy(ALGORITHMS["ifca"])
+        Strategy(ALGORITHMS["ifca"])
     with pytest.raises(InputError, match="no floating-point array"):
         StateWire.of(ArrayRecord({"n": torch.zeros(2, dtype=torch.int64)}), {})
     with pytest.raises(NotImplementedError, match="call start"):
-        FedGWCStrategy().configure_train()
+        Strategy().configure_train()

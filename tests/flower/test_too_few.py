@@ -10,10 +10,11 @@ import torch
 from flwr.app import Message
 
 from fedgwc.core.errors import InputError
+from fedgwc.core.layout import Layout
 from fedgwc.core.types import Rng, TooFewReplies
-from fedgwc.flower.rounds import Rounds
 
 from .spoiling import no_answer, on_training, train, vector
+from .worlds import driver
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +47,8 @@ def test_a_cluster_with_too_few_answers_stays_as_it_is(blob_job, world, caplog) 
 def test_a_round_with_too_few_replies_changes_nothing_and_is_tried_again(blob_job, world, caplog) -> None:
     job = blob_job(steps=1)
     here = world(job, retries=3)
-    rounds = Rounds(job.algorithm, here.engine, here.attendance, job.seed)
-    state = job.algorithm.init(vector(job), 12)
+    rounds = driver(here, job.algorithm, job.seed)
+    state = job.algorithm.init(vector(job), 12, Layout.unnamed(1))
     answers = [0]
 
     def recovers(reply: Message) -> Message | None:
@@ -56,7 +57,7 @@ def test_a_round_with_too_few_replies_changes_nothing_and_is_tried_again(blob_jo
 
     for node in here.grid.nodes:
         here.grid.spoil[node] = on_training(recovers)
-    after = rounds.step(state, 1)
+    after = rounds.round(state, 1)
     assert "round 1, attempt 1 of 3: 0 valid answers" in caplog.text
     calm = world(job)
     calm.engine.begin(1, np.zeros(12, np.int64))
@@ -70,9 +71,9 @@ def test_a_federation_that_stands_still_stops_and_says_so(blob_job, world) -> No
     here = world(job, retries=2)
     for node in here.grid.nodes:
         here.grid.spoil[node] = on_training(no_answer)
-    rounds = Rounds(job.algorithm, here.engine, here.attendance, job.seed)
+    rounds = driver(here, job.algorithm, job.seed)
     with pytest.raises(InputError, match="round 1 got too few replies 2 times in a row; the run stands at round 0"):
-        rounds.step(job.algorithm.init(vector(job), 12), 1)
+        rounds.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), 1)
 
 
 def test_who_was_late_once_is_waited_for(blob_job, world, caplog) -> None:
@@ -95,9 +96,9 @@ def test_who_was_late_once_is_waited_for(blob_job, world, caplog) -> None:
 
     here.grid.spoil = dict.fromkeys(nodes, leave)
     here.grid.get_node_ids = get_node_ids
-    rounds = Rounds(job.algorithm, here.engine, here.attendance, job.seed)
-    rounds.step(job.algorithm.init(vector(job), 12), 1)
-    assert sum(len(r.clients) for r in here.engine.reported) == 12
+    rounds = driver(here, job.algorithm, job.seed)
+    rounds.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), 1)
+    assert here.engine.n_answered == 12
     assert caplog.text.count("round 1 waits: 0 clients are there, 3 are needed") == 1
 
 
@@ -105,9 +106,9 @@ def test_nobody_is_waited_for_without_end(blob_job, world) -> None:
     job = blob_job(steps=1)
     here = world(job, wait=0.05)
     here.grid.nodes.clear()
-    rounds = Rounds(job.algorithm, here.engine, here.attendance, job.seed)
+    rounds = driver(here, job.algorithm, job.seed)
     with pytest.raises(InputError, match=r"round 4: 0 clients came back within 0\.05 s, 3 are needed; the run stands at round 3"):
-        rounds.step(job.algorithm.init(vector(job), 12), 4)
+        rounds.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), 4)
     assert not here.grid.nodes
 
 
@@ -116,7 +117,7 @@ def test_p_changes_only_for_those_who_answered(blob_job, world) -> None:
     here = world(job)
     here.grid.spoil[102] = on_training(no_answer)
     here.engine.begin(1, np.zeros(12, np.int64))
-    after = job.algorithm.round(job.algorithm.init(vector(job), 12), here.engine, Rng(1, 1))
+    after = job.algorithm.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), here.engine, Rng(1, 1))
     P, visits = after.clusters[0].P, after.clusters[0].visits
     assert (P[:8, :8] > 0).all()
     assert not P[8:].any()

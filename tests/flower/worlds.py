@@ -5,20 +5,55 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
+from fedgwc.engines.meter import Meter
 from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.client import client_app
 from fedgwc.flower.engine import FlowerEngine
 from fedgwc.flower.introductions import Look, introduction
+from fedgwc.flower.log_progress import LogProgress
 from fedgwc.flower.mailbox import Post
 from fedgwc.flower.options import Options
 from fedgwc.flower.private_server import privacy_of
 from fedgwc.flower.roster import Roster
+from fedgwc.flower.site import NodesSite
 from fedgwc.flower.wire import RecipeWire
+from fedgwc.runs.driver import Driver
 from fedgwc.runs.experiment import Experiment
+from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.site import Course
 
 from .grids import LocalGrid
 
 QUICK = {"deadline": 0.3, "poll": 0.005, "wait": 0.5, "pause": 0.01}
+
+
+class WorldSite(NodesSite):
+    """The nodes of a world that has been built already."""
+
+    def __init__(self, here: World) -> None:
+        self.grid, self.options, self.roster, self.attendance = here.grid, here.engine.options, here.roster, here.attendance
+        self.engine, self._has_told_who_waits = here.engine, False
+
+    def build_engine(self) -> FlowerEngine:
+        return self.engine
+
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    def initial(self) -> Tensor:
+        raise NotImplementedError
+
+    def finish(self, folder: Any, clustering: Any, failures: Any) -> None: ...
+
+
+def driver(here: World, algorithm: Any = None, seed: int = 0, folder: RunFolder | None = None) -> Driver:
+    """A run over a world, of which single rounds are asked."""
+    course = Course(algorithm or here.job.algorithm, "test", "test", 1, seed)
+    made = Driver(course, WorldSite(here), folder, LogProgress())
+    made.meter = Meter(here.engine, len(here.roster))
+    return made
 
 
 @dataclass

@@ -135,7 +135,9 @@ def trained(me: Served, content: RecordDict) -> RecordDict:
     tests = me.engine.evaluate(np.array(places, np.int64), models, which)
     counts = me.engine.federation.class_counts("train").astype(int) if me.consents else None
     for i, (place, number) in enumerate(zip(places, numbers, strict=True)):
-        theta, losses = train_one(me.engine, place, number, models[which[i]], seed, Work(round=cast(int, config["round"])))
+        theta, losses = train_one(
+            me.engine, place, number, models[which[i]], seed, Work(round=cast(int, config["round"]) or None)
+        )
         if not (torch.isfinite(theta).all() and (losses.abs() <= LARGEST).all()):
             continue
         arrays[str(number)] = Array(theta.cpu().numpy())

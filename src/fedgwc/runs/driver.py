@@ -67,6 +67,8 @@ class Driver:
     def __init__(self, course: Course, site: Site[Any], folder: RunFolder | None, progress: Watcher) -> None:
         self.course, self.site, self.folder, self.progress = course, site, folder, progress
         self.seconds = self.server_seconds = 0.0
+        if folder is not None:  # before anybody has trained: what could not be read back must not be written
+            self._kind: Any = Checkpoint[state_type(course.algorithm), site.memory_type]  # type: ignore[misc]
 
     def go(self, resume: bool, interrupt: PoliteInterrupt) -> Outcome:
         """Run to the end, or go on with what the folder holds."""
@@ -94,8 +96,7 @@ class Driver:
     def _restored(self) -> tuple[int, Checkpoint[Any, Any]] | None:
         if self.folder is None:
             return None
-        kind: Any = Checkpoint[state_type(self.course.algorithm), self.site.memory_type]  # type: ignore[misc]
-        found: tuple[int, Checkpoint[Any, Any]] | None = self.folder.restore(kind, self.site.device, self.progress.message)
+        found: tuple[int, Checkpoint[Any, Any]] | None = self.folder.restore(self._kind, self.site.device, self.progress.message)
         if found is not None:
             self.site.recall(found[1].memory)
         return found
@@ -120,7 +121,7 @@ class Driver:
         began = saved = time.monotonic()
         before, course = self.seconds, self.course
         while not (over := self._is_over(done)) and not interrupt.asked:
-            state, done = self._round(state, done + 1), done + 1
+            state, done = self.round(state, done + 1), done + 1
             over = self._is_over(done)
             self.seconds = before + time.monotonic() - began
             if done % course.every == 0 or over:
@@ -134,7 +135,7 @@ class Driver:
     def _is_over(self, done: int) -> bool:
         return done >= self.course.rounds or self.meter.costs.client_updates >= self.course.budget
 
-    def _round(self, state: Any, number: int) -> Any:
+    def round(self, state: Any, number: int) -> Any:
         """Run one round; one that gets too few replies changes nothing and is tried again."""
         algorithm, rng = self.course.algorithm, Rng(self.course.seed, number)
         step = algorithm.advance if self.site.in_place and isinstance(algorithm, UpdatesInPlace) else algorithm.round
@@ -149,7 +150,7 @@ class Driver:
                 self.site.again(number, attempt, reason)
                 continue
             self.server_seconds += time.monotonic() - began - self.meter.seconds
-            self._observe(number, after, numbers)
+            self.keep(number, after, numbers)
             return after
         raise AssertionError("unreachable")
 
@@ -173,7 +174,8 @@ class Driver:
 
     # What stays
 
-    def _observe(self, number: int, state: Any, numbers: Ids | None) -> None:
+    def keep(self, number: int, state: Any, numbers: Ids | None) -> None:
+        """Save and show what a round has brought; `numbers` [M] are of the clusters that trained in it."""
         meter = self.meter
         seen = observed(self.course.algorithm, state)
         if self.folder is not None:
