@@ -13,7 +13,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fedgwc.core.errors import InputError
 
@@ -21,6 +21,20 @@ T = TypeVar("T")
 Assignment = str | tuple[tuple[str, ...], Any]  # `a.b=c`, or the path and the value
 BITS = 63  # whole numbers are below 2 to this power, as in TOML: arrays cannot count further
 LARGEST = 3e38  # numbers are as large as this at most, or infinite: models are computed in 32 bits
+
+
+@runtime_checkable
+class ReadsSettings(Protocol):
+    """A dataclass whose table also holds settings of what it chooses by name from a table of its own."""
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], where: str) -> Any:
+        """Return what a table of settings describes; errors name `where` the table stands."""
+        ...
+
+    def to_settings(self) -> dict[str, Any]:
+        """Return the table that describes it."""
+        ...
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
@@ -39,7 +53,11 @@ def convert(value: Any, hint: Any, where: str) -> Any:
             raise InputError(f"{where} must be a list, got {value!r}")
         return tuple(convert(v, args[0], f"{where}[{i}]") for i, v in enumerate(value))
     if dataclasses.is_dataclass(hint):
-        return value if isinstance(value, typing.cast(type, hint)) else call(typing.cast(type, hint), value, where)
+        if isinstance(value, typing.cast(type, hint)):
+            return value
+        if isinstance(hint, type) and issubclass(hint, ReadsSettings) and isinstance(value, Mapping):
+            return hint.from_settings(value, where)
+        return call(typing.cast(type, hint), value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
@@ -104,6 +122,8 @@ def _can_be_set(hint: Any) -> bool:
         return len(others) == 1 and _can_be_set(others[0])
     if origin is tuple:
         return args[1:] == (...,) and _can_be_set(args[0])
+    if isinstance(hint, type) and issubclass(hint, ReadsSettings):
+        return True
     if dataclasses.is_dataclass(hint):
         return all(map(_can_be_set, typing.get_type_hints(hint).values()))
     return origin is typing.Literal or hint in _NAMES
@@ -245,6 +265,8 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """The reverse: dataclasses and tuples as tables and lists, for JSON."""
+    if isinstance(value, ReadsSettings):
+        return value.to_settings()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

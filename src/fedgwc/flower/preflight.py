@@ -14,8 +14,8 @@ from fedgwc.core.errors import InputError, NotHere
 from fedgwc.core.protocols import Algorithm
 from fedgwc.core.sampling import cohort_size
 from fedgwc.core.settings import arguments, call, convert, lookup
-from fedgwc.data.build import Group
 from fedgwc.data.federation import Federation
+from fedgwc.data.groups import Group
 from fedgwc.data.rows import Rows
 from fedgwc.engines.simulator import Simulator
 from fedgwc.flower.client import with_data

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -21,12 +21,15 @@ from typing import Any, TypeVar
 
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import check_settable, lookup
+from fedgwc.data.partitions import check_partition
+from fedgwc.data.shifts import check_shift
 
 VARIABLE = "FEDGWC_USE"  # the files for every command, and how processes that a command starts learn of them
 PREFIX = "fedgwc_own_"  # of modules made of files, so that no file takes the place of a library
 NAME = re.compile(r"[A-Za-z0-9][\w-]*")  # names become parts of folders and of keys as in `--set NAME.key=value`
 TAKEN = ("rounds", "seed", "recipe", "about", "data", "model", "local", "algorithm", "engine", "evaluate", "all")
 GIVEN = {"MODELS": ("shape", "n_classes"), "DATASETS": ("seed",)}  # what a run gives, whatever is set
+OF_GROUPS: dict[str, Callable[[str, Any], None]] = {"PARTITIONS": check_partition, "SHIFTS": check_shift}
 T = TypeVar("T")
 
 
@@ -124,20 +127,20 @@ def _place(error: BaseException) -> str:
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
-def _tables() -> dict[str, dict[str, Any]]:
+def _tables() -> dict[str, MutableMapping[str, Any]]:
     from fedgwc.algorithms import ALGORITHMS
-    from fedgwc.data import DATASETS
+    from fedgwc.data import DATASETS, PARTITIONS, SHIFTS
     from fedgwc.models import MODELS
 
-    return {"ALGORITHMS": ALGORITHMS, "MODELS": MODELS, "DATASETS": DATASETS}
+    return {"ALGORITHMS": ALGORITHMS, "MODELS": MODELS, "DATASETS": DATASETS, "PARTITIONS": PARTITIONS, "SHIFTS": SHIFTS}
 
 
-def _check(name: str, before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> None:
+def _check(name: str, before: dict[str, dict[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> None:
     """That it entered something, under names of its own: results must not go under the name of something else."""
     if before == after:
         raise InputError(
             f'--use {name} enters nothing in a table; it should say fedgwc.ALGORITHMS["NAME"] = ..., '
-            f'fedgwc.models.MODELS["NAME"] = ... or fedgwc.data.DATASETS["NAME"] = ...'
+            f'fedgwc.models.MODELS["NAME"] = ... or fedgwc.data.DATASETS["NAME"] = ... (or PARTITIONS or SHIFTS of fedgwc.data)'
         )
     for table, entries in before.items():
         if changed := [key for key, entry in entries.items() if after[table].get(key) is not entry]:
@@ -149,7 +152,10 @@ def _check(name: str, before: dict[str, dict[str, Any]], after: dict[str, dict[s
                 raise InputError(f"--use {name} enters {key!r} in {table}; a name is made of {wanted}")
             if table == "ALGORITHMS":
                 _check_algorithm(what, after[table][key])
-            check_settable(after[table][key], what, *GIVEN.get(table, ()))
+            if table in OF_GROUPS:
+                OF_GROUPS[table](key, after[table][key])
+            else:
+                check_settable(after[table][key], what, *GIVEN.get(table, ()))
 
 
 def _check_algorithm(what: str, algorithm: Any) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Ids
-from fedgwc.data.build import Pool
+from fedgwc.data.pool import Pool
 from fedgwc.data.sources.roots import Root, not_found, places
 from fedgwc.io import safe_pickle
 from fedgwc.io.checksum import check
@@ -58,7 +58,8 @@ class Cifar:
 
     def pool(self, kind: Kind) -> Pool:
         rows = np.arange(len(self.y))
-        return Pool(self.x, self.y, rows[: self.n_train], rows[self.n_train :], kind.n_classes, kind.mean, kind.std, kind.name)
+        train, test = rows[: self.n_train], rows[self.n_train :]
+        return Pool(self.x, self.y, train, test, kind.n_classes, kind.mean, kind.std, kind.name, names=self.names)
 
 
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))

@@ -9,8 +9,9 @@ import numpy as np
 
 from fedgwc.core.errors import InputError, NotHere
 from fedgwc.data import options
-from fedgwc.data.build import Group, federate
+from fedgwc.data.build import federate
 from fedgwc.data.federation import Federation
+from fedgwc.data.groups import Group
 from fedgwc.data.held_out import split_clients
 from fedgwc.data.sources import authors_partition, fedvision
 from fedgwc.data.sources.cifar import CIFAR10, CIFAR100, COUNTS, Cifar, Kind, read

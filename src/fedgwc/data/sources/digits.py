@@ -6,8 +6,10 @@ import numpy as np
 import torch
 
 from fedgwc.data import options
-from fedgwc.data.build import Group, Pool, federate
+from fedgwc.data.build import federate
 from fedgwc.data.federation import Federation
+from fedgwc.data.groups import Group
+from fedgwc.data.pool import Pool
 
 
 def digits(

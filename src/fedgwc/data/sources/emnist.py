@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from fedgwc.core.errors import InputError
 from fedgwc.data import options
-from fedgwc.data.build import Group, Pool, federate
+from fedgwc.data.build import federate
 from fedgwc.data.federation import Federation
+from fedgwc.data.groups import Group
+from fedgwc.data.pool import Pool
 from fedgwc.data.sources.roots import Root, not_found, places
 from fedgwc.io import idx
 
