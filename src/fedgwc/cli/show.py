@@ -54,7 +54,7 @@ def _of_digits(partition: str, clients: int) -> list[Assignment]:
 
 
 def show_federation(federation: Federation) -> None:
-    """Print a row for each client, or for some of each group, and a summary."""
+    """Print a row per client, or for some of them, and a summary."""
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -78,12 +78,12 @@ def show_federation(federation: Federation) -> None:
 
 
 def groups_of(federation: Federation) -> Ids:
-    """Return the group [N] of each client; one group where none are known."""
+    """Return each client's group [N], 0 where none are known."""
     return np.zeros(federation.n_clients, np.int64) if federation.groups is None else federation.groups
 
 
 def some_of_each(groups: Ids, most: int) -> Ids:
-    """Choose about `most` clients, evenly from each group and at least one of it."""
+    """Choose about `most` clients, evenly from each group."""
     if len(groups) <= most:
         return np.arange(len(groups))
     found = []
@@ -95,7 +95,7 @@ def some_of_each(groups: Ids, most: int) -> Ids:
 
 
 def _clients(counts: Floats, groups: Ids, chosen: Ids, width: int) -> Any:
-    """Return a table of clients: number, group, size as a bar, and class mix as a row of columns."""
+    """Return a table of clients with their sizes and class mixes."""
     from rich.table import Table as Rich
     from rich.text import Text
 
@@ -126,7 +126,7 @@ def binned(shares: Floats, most: int) -> Floats:
 
 
 def columns(mix: Floats, top: float, each: int = 1) -> str:
-    """Draw shares as columns of text, as high as their part of `top` and `each` characters apart.
+    """Draw shares of `top` as columns, `each` characters apart.
 
     >>> columns(np.array([0.0, 0.5, 1.0]), top=1.0)
     '·▄█'
@@ -136,7 +136,7 @@ def columns(mix: Floats, top: float, each: int = 1) -> str:
 
 
 def summary(federation: Federation) -> Table:
-    """Return a table of sizes and mixes, one row for each group and one for all."""
+    """Return a table of each group's sizes and mixes."""
     counts, groups = federation.class_counts(), groups_of(federation)
     overall = counts.sum(0) / counts.sum()
     apart = [distances(counts, overall), random_distances(counts.sum(1), overall)]
@@ -151,7 +151,7 @@ def summary(federation: Federation) -> Table:
 
 
 def distances(counts: Floats, mix: Floats) -> Floats:
-    """Return the total variation [N] between each client's class mix and `mix` [C].
+    """Return each client's total variation [N] from a class mix [C].
 
     >>> distances(np.array([[2.0, 2.0], [4.0, 0.0]]), np.array([0.5, 0.5])).tolist()
     [0.0, 0.5]
@@ -161,7 +161,7 @@ def distances(counts: Floats, mix: Floats) -> Floats:
 
 
 def random_distances(sizes: Floats, mix: Floats) -> Floats:
-    """Return the distances [N] that clients of these sizes have on average if their samples are drawn at random."""
+    """Return the mean distances [N] of random draws of these sizes."""
     rng = np.random.default_rng(0)
     drawn = [rng.multinomial(sizes.astype(np.int64), mix).astype(np.float64) for _ in range(DRAWS)]
     mean: Floats = np.mean([distances(counts, mix) for counts in drawn], axis=0)

@@ -35,7 +35,7 @@ def write_figure(federation: Federation, path: Path) -> None:
 
 
 def draw(federation: Federation) -> Figure:
-    """Draw all clients; the area of a bubble is the number of samples."""
+    """Draw all clients; a bubble's area is its number of samples."""
     from matplotlib.ticker import MaxNLocator
 
     counts, groups = federation.class_counts(), groups_of(federation)

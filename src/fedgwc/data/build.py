@@ -64,11 +64,12 @@ def _dealt(pool: Pool, groups: Sequence[Group], train_size: int, test_size: int,
         if takes_what[g] == {"size"}:
             test.deal(g, Group(group.clients), sizes[g])
     test.follow(train, {g: sizes[g] for g, takes_it in enumerate(takes_what) if takes_it == {"size", "labels"}})
-    return [[hands[g] for g in range(len(groups))] for hands in (train.hands, test.hands)]  # type: ignore[return-value]
+    order = range(len(groups))
+    return [train.hands[g] for g in order], [test.hands[g] for g in order]
 
 
 class _Dealer:
-    """Deals out rows of one split; what one group took, the next cannot get."""
+    """Deals out the rows of one split, each row once."""
 
     def __init__(self, pool: Pool, rows: Ids, seed: int) -> None:
         self.pool, self.labels, self.free, self.seed = pool, pool.y.numpy(), rows, seed
@@ -81,7 +82,7 @@ class _Dealer:
         self.take(g, [self.free[mine] for mine in picked])
 
     def follow(self, train: _Dealer, sizes: dict[int, int]) -> None:
-        """Deal to the clients of these groups, so many each, in the class shares of what another dealer gave them.
+        """Deal `sizes` by group, in the class shares of training sets.
 
         All groups at once, since they may want the same classes.
         """
@@ -104,7 +105,10 @@ class _Dealer:
 
 
 def _deal_both(train: _Dealer, test: _Dealer, g: int, group: Group) -> None:
-    """Deal training and test samples at once: the partition says whose a sample is, the data set what it is for."""
+    """Deal training and test samples at once.
+
+    The partition says whose a sample is, the data set what it is for.
+    """
     rows = np.concatenate([train.free, test.free])
     given = {"labels": train.labels[rows], "rows": rows, "pool": train.pool, "seed": train.seed_of(g)}
     picked = deal(group.partition, group.dealt, n_clients=group.clients, **given)
@@ -128,7 +132,7 @@ def _decided(groups: Sequence[Group]) -> list[str]:
 
 
 def _shifted(pool: Pool, groups: Sequence[Group], train: Hands, test: Hands, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the pool's samples and labels, those of each group with its shifts.
+    """Return samples and labels with each group's shifts.
 
     Every row belongs to one client, so the pool itself is rewritten.
     """

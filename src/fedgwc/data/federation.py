@@ -20,7 +20,7 @@ MOST_CLASSES = 1_000_000  # they are counted for every client
 
 
 class Samples(Protocol):
-    """Samples as the engine reads them: a Tensor, or a cache of images on disk."""
+    """Samples for the engine: a Tensor, or images on disk."""
 
     @property
     def shape(self) -> torch.Size: ...  # [R, ...]
@@ -40,7 +40,10 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class Federation:
-    """Clients over shared data. Pixels may stay uint8: they are scaled to [0, 1] and normalised batch by batch."""
+    """Clients over shared data.
+
+    Pixels may stay uint8: they are scaled to [0, 1] and normalised batch by batch.
+    """
 
     x: Samples  # [R, ...] uint8 or floating point
     y: Tensor  # [R] int64
@@ -122,7 +125,7 @@ def from_arrays(
     n_classes: int | None = None,
     groups: Ids | None = None,
 ) -> Federation:
-    """Return a federation from plain arrays and a client id for each row.
+    """Return a federation from arrays and each row's client id.
 
     Ids are any that can be sorted; they name clients and order their numbers. Rows marked `is_test` are test data; without
     that column a seeded share of each client's rows is held out.

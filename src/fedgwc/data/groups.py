@@ -43,7 +43,7 @@ class Group:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], where: str) -> Group:
-        """Return the group that a recipe's table describes; errors name `where` it stands."""
+        """Return the group that a table describes; errors name `where`."""
         group = cls.__new__(cls)
         group._fill(settings, where)
         return group
@@ -75,7 +75,7 @@ def _value_type(shift: str) -> Any:
 
 
 def _check_known(keys: Iterable[str], partition: str, of_partition: list[str], where: str) -> None:
-    """Check that keys are names of shifts; say which partitions know the others."""
+    """Check that keys name shifts; say which partitions know others."""
     for key in keys:
         if key in SHIFTS:
             continue

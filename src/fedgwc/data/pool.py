@@ -13,7 +13,7 @@ from fedgwc.core.types import Ids
 
 @dataclass(frozen=True)
 class Pool:
-    """The samples of a data set, and which of them may be trained on."""
+    """Samples of a data set before they are dealt out."""
 
     x: Tensor  # [R, ...]
     y: Tensor  # [R]

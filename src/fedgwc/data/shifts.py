@@ -37,7 +37,7 @@ Shift = Callable[..., Samples]
 
 
 def blur(samples: Samples, value: Annotated[float, "Gaussian blur, sigma in pixels"]) -> Samples:
-    """Blur images over their last two axes."""
+    """Blur images."""
     if not 0 <= value < math.inf:
         raise InputError(f"blur must be >= 0 and finite, got {value}; 0 turns it off")
     side = max(samples.x.shape[-2:])
@@ -52,7 +52,7 @@ def blur(samples: Samples, value: Annotated[float, "Gaussian blur, sigma in pixe
 
 
 def rotate(samples: Samples, value: Annotated[float, "degrees, counter-clockwise"]) -> Samples:
-    """Turn images over their last two axes; multiples of 90 degrees are exact."""
+    """Turn images; multiples of 90 degrees are exact."""
     if not math.isfinite(value):
         raise InputError(f"rotate must be finite, got {value}; 0 turns it off")
     if value % 90 == 0:
@@ -73,7 +73,7 @@ def relabel(samples: Samples, value: Annotated[int, "added to each label, modulo
 def permute(
     samples: Samples, value: Annotated[int, "labels in another order; groups of the same number share it, 0 is off"]
 ) -> Samples:
-    """Exchange labels by a random permutation, which follows from the number and the seed of the data."""
+    """Exchange labels by a random permutation."""
     if value < 0:
         raise InputError(f"permute must be >= 0, got {value}; 0 turns it off")
     order = np.random.default_rng([samples.seed, value]).permutation(samples.n_classes)
@@ -106,7 +106,7 @@ def _per_image(x: Tensor, f: Callable[[NDArray[np.float32]], NDArray[np.float32]
 
 
 def check_shift(name: str, shift: Shift) -> None:
-    """Check that a shift takes samples and one value that a recipe can give."""
+    """Check that a shift takes samples and one settable value."""
     check_settable(shift, f"shift {name}", "samples", "value")
     if list(inspect.signature(shift).parameters) != ["samples", "value"]:
         raise InputError(f"shift {name} must take samples and value, and nothing else; make value a dataclass of several")

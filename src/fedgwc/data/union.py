@@ -17,7 +17,7 @@ KIND = ("samples of shape", "pixels of type", "numbers of classes", "means", "de
 
 
 def union(federations: Sequence[Federation]) -> Federation:
-    """Join the clients of all federations, numbered end to end; equal data are kept once."""
+    """Join the clients of all federations, numbered end to end."""
     first = federations[0]
     for other in federations[1:]:
         for name, a, b in zip(KIND, _kind(first), _kind(other), strict=True):

@@ -44,7 +44,7 @@ def takes(partition: Partition, name: str) -> bool:
 
 
 def check_partition(name: str, partition: Partition) -> None:
-    """Check that a partition can be called with what there is, and set by a recipe."""
+    """Check that a recipe can set a partition."""
     check_settable(partition, f"partition {name}", "n_clients", *(given for given in GIVEN if takes(partition, given)))
 
 
@@ -68,7 +68,10 @@ PARTITIONS: Table[Partition] = Table(
 
 
 def deal(name: str, settings: Mapping[str, Any], **given: Any) -> list[Ids]:
-    """Deal samples by a partition, and check that each goes to one client at most and every client has some."""
+    """Deal samples by a partition, and check what it dealt.
+
+    Each sample goes to one client at most, and every client has some.
+    """
     partition = PARTITIONS.choose(name)
     dealt = partition(**{key: value for key, value in given.items() if takes(partition, key)}, **settings)
     if len(dealt) != given["n_clients"]:

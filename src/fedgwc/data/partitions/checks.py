@@ -27,7 +27,7 @@ def generator(seed: int) -> np.random.Generator:
 
 
 def check_demand(n_samples: int, n_clients: int, size: int) -> None:
-    """Check that there are samples for so many clients of this mean size."""
+    """Check that the samples suffice for these clients."""
     if not all(isinstance(n, int | np.integer) for n in (n_clients, size)):
         raise InputError(f"the number of clients and their size must be whole numbers, got {n_clients!r}, {size!r}")
     if n_clients < 1 or size < 1:

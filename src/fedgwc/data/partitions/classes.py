@@ -15,7 +15,7 @@ from fedgwc.data.partitions.checks import check_demand, checked_labels, generato
 def classes(
     labels: ArrayLike, n_clients: int, size: int, seed: int, *, classes: Annotated[int, "how many each client holds"] = 2
 ) -> list[Ids]:
-    """Deal each client the same number of classes, each of them in equal parts.
+    """Deal each client as many classes, in equal parts.
 
     Li et al., *Federated Learning on Non-IID Data Silos*, 2022, "#C = k". Each class goes to as many clients, so far as the
     numbers allow. Where clients want more of a class than there is, they share it evenly and stay below `size`.
@@ -52,7 +52,7 @@ def _held(there: Ids, n_clients: int, k: int, rng: np.random.Generator) -> Ids:
 
 
 def _even_shares(held: Ids, there: Ids, size: int) -> Ids:
-    """Share `size` evenly among a client's classes, and a scarce class evenly among its clients: [n_clients, C]."""
+    """Share sizes evenly among classes, and scarce classes evenly among clients: [n_clients, C]."""
     turn = held.cumsum(1) * held  # 1, 2, ... for a client's classes
     k = held.sum(1, keepdims=True)
     want = held * (size // k + (turn <= size % k))

@@ -15,7 +15,7 @@ Alpha = Annotated[float, "heterogeneity of class mixes: 0 is one class per clien
 
 
 def dirichlet(labels: ArrayLike, n_clients: int, size: int, seed: int, *, alpha: Alpha = 0.5) -> list[Ids]:
-    """Deal equal sizes by class mixes q_k ~ Dir(alpha * uniform), one draw for each client.
+    """Deal equal sizes, one class mix ~ Dir(alpha / C) per client.
 
     Hsu et al., *Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification*, 2019. The
     concentration of one class is alpha / C. A class that is used up leaves the mix; a client with nothing left of its mix

@@ -25,7 +25,7 @@ def dirichlet_per_class(
     min_size: Annotated[int, "samples of the smallest client; the draw is repeated until all have as many"] = 1,
     self_balancing: Annotated[bool, "a client that has the mean size gets no more classes, as in published code"] = True,
 ) -> list[Ids]:
-    """Split each class over the clients by shares ~ Dir(alpha); the sizes follow.
+    """Split each class over clients by Dir(alpha); sizes follow.
 
     Yurochkin et al., *Bayesian Nonparametric Federated Learning*, 2019, and Li et al., *Federated Learning on Non-IID Data
     Silos* (NIID-Bench), 2022. All `n_clients * size` samples, drawn at random, are dealt out, so `size` is the mean.
@@ -47,7 +47,7 @@ def dirichlet_per_class(
 
 
 def _counts(classes: list[int], n_clients: int, alpha: float, most: int, min_size: int, rng: np.random.Generator) -> Ids:
-    """Draw the samples [n_clients, C] of each client and class until every client has `min_size`."""
+    """Draw counts [n_clients, C] until every client has `min_size`."""
     best, smallest = -1, 0
     for _ in range(DRAWS):
         counts = np.zeros((n_clients, len(classes)), np.int64)

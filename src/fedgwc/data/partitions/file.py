@@ -17,7 +17,7 @@ FilePath = Annotated[str, "json or json.gz: a list of row numbers for each clien
 
 
 def from_file(pool: Pool, rows: Ids, n_clients: int, *, path: FilePath) -> list[Ids]:
-    """Deal the first clients that a file lists, for training and for testing.
+    """Deal the first clients that a file lists.
 
     `[[0, 7, 9], [2, 5, 8], ...]`, or a table of such lists by client. Rows count from 0 in the order of the data set, training
     samples before test samples where these come in files of their own.

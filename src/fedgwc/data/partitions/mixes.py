@@ -25,7 +25,7 @@ def dirichlet_rows(concentration: float, shape: tuple[int, int], rng: np.random.
 
 
 def class_mixes(n_clients: int, n_classes: int, alpha: float, rng: np.random.Generator) -> Floats:
-    """Draw the class mix [n_clients, C] of each client from Dir(alpha / C, ..., alpha / C).
+    """Draw class mixes [n_clients, C] from Dir(alpha / C, ..., alpha / C).
 
     >>> class_mixes(2, 2, 0, np.random.default_rng(0)).sum(0).tolist()  # a class each, and each class once
     [1.0, 1.0]
@@ -62,7 +62,7 @@ def deal_mixes(y: Ids, mixes: Floats, sizes: Ids, rng: np.random.Generator) -> l
 
 
 def _take(weights: Floats, size: int, left: Ids, rng: np.random.Generator) -> tuple[Ids, bool]:
-    """Draw one client's samples per class, and whether classes outside its mix were needed."""
+    """Draw one client's samples per class; tell if foreign ones were needed."""
     take, foreign = np.zeros(len(left), np.int64), False
     while (missing := size - int(take.sum())) > 0:
         free = left - take
@@ -75,7 +75,7 @@ def _take(weights: Floats, size: int, left: Ids, rng: np.random.Generator) -> tu
 
 
 def warn_filled(filled: int, n_clients: int) -> None:
-    """Warn that clients hold samples of classes they were not meant to have."""
+    """Warn that clients hold samples of foreign classes."""
     warnings.warn(
         f"{filled} of {n_clients} clients ran out of their own classes and were filled up from the classes that remained",
         stacklevel=3,

@@ -18,7 +18,7 @@ Column = Annotated[str | None, "npz file with `client`, an id for each sample of
 
 
 def natural(pool: Pool, rows: Ids, n_clients: int, seed: int, *, column: Column = None) -> list[Ids]:
-    """Deal each client all samples of one owner, for training and for testing.
+    """Deal each client all samples of one owner.
 
     Of more owners than clients a seeded choice is made. Only owners with samples of both kinds are clients.
     """

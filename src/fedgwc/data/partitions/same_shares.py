@@ -14,9 +14,9 @@ from fedgwc.data.partitions.mixes import warn_filled
 
 
 def same_shares(labels: ArrayLike, counts: ArrayLike, sizes: ArrayLike, seed: int) -> list[Ids]:
-    """Deal clients the class shares of `counts` [n_clients, C], rounded to whole samples.
+    """Deal clients the class shares of `counts` [n_clients, C].
 
-    Test sets are made like this: drawn at random from the mix of a training set, they would hold classes that are not in it.
+    Shares are rounded to whole samples. Test sets are made like this: drawn at random from the mix of a training set, they would hold classes that are not in it.
     Where a class is used up, a client takes more of its other classes, and where these are too, of any; a warning says how
     many did. `sizes` [n_clients] may differ.
 
@@ -59,7 +59,7 @@ def _check(y: Ids, wanted: Floats, size: Ids) -> None:
 
 
 def _rounded_up(rest: Floats, missing: Ids, left: Ids) -> Ids:
-    """Round fractions [K, C] up to 1, large ones rather than small ones.
+    """Round fractions [K, C] up to 1, large ones first.
 
     A client lacks `missing` [K] samples, and of a class `left` [C] are there. Client by client the last ones would find their
     classes used up where all samples are. So it is a linear program for all of them; the corners of this kind (a transport

@@ -15,7 +15,7 @@ from fedgwc.data.partitions.checks import check_demand, checked_labels, generato
 def shards(
     labels: ArrayLike, n_clients: int, size: int, seed: int, *, shards: Annotated[int, "per client; must divide its size"] = 2
 ) -> list[Ids]:
-    """Sort samples by class, cut them into equal shards, and deal each client some.
+    """Deal equal shards of the samples, sorted by class.
 
     McMahan et al., *Communication-Efficient Learning of Deep Networks from Decentralized Data*, 2017. All clients are of equal
     size, and a shard may hold two classes.

@@ -31,7 +31,10 @@ class Partition:
 
 
 def read(path: str | Path, names: Sequence[str], labels: Ids, n_train: int) -> Partition:
-    """`names` and `labels` [R] are those of CIFAR-100, whose first `n_train` rows are its train split."""
+    """Read a partition file.
+
+    `names` and `labels` [R] are those of CIFAR-100, whose first `n_train` rows are its train split.
+    """
     if not names:
         raise InputError("the partition goes by file names, which only the python layout of CIFAR has; get that one")
     table = load_json(Path(path))

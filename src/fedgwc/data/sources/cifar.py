@@ -104,7 +104,7 @@ CIFAR100 = Kind(
 
 
 def read(kind: Kind, root: Root = None, counts: tuple[int, int] = COUNTS) -> Cifar:
-    """The whole set; `counts` are the train and test images it must have."""
+    """Read the whole set, which must have `counts` train and test images."""
     layout, place = _find(kind, root)
     slots = _slots(layout, counts)
     x = np.empty((sum(counts), PIXELS), np.uint8)
@@ -124,7 +124,7 @@ def read(kind: Kind, root: Root = None, counts: tuple[int, int] = COUNTS) -> Cif
 
 
 def _find(kind: Kind, root: Root) -> tuple[Layout, Path]:
-    """The first layout that is there; unpacked before packed, python before binary."""
+    """Find the first layout that is there; unpacked before packed, python before binary."""
     for place in places(kind.name, root):
         for layout in kind.layouts:
             for folder in (place / layout.folder, place):
@@ -139,7 +139,7 @@ def _find(kind: Kind, root: Root) -> tuple[Layout, Path]:
 
 
 def _slots(layout: Layout, counts: tuple[int, int]) -> dict[str, slice]:
-    """Which rows each file fills."""
+    """Return the rows that each file fills."""
     per_file = counts[0] // len(layout.train)
     slots = {name: slice(i * per_file, (i + 1) * per_file) for i, name in enumerate(layout.train)}
     return {**slots, layout.test: slice(counts[0], sum(counts))}
