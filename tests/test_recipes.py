@@ -13,7 +13,7 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core.errors import InputError
 from fedgwc.core.sampling import cohort_size
 from fedgwc.core.settings import convert
-from fedgwc.data.build import Group, Pool, federate
+from fedgwc.data import Group, Pool, federate
 from fedgwc.runs.experiment import experiment, load, recipes
 from fedgwc.runs.loop import run
 from fedgwc.runs.scale import scaled_experiment
@@ -69,8 +69,8 @@ def test_published_partitions(name: str) -> None:
     found: dict[float, int] = {}
     for group in groups_of(name):
         assert group.partition == "dirichlet"
-        assert group.alpha is not None
-        found[group.alpha] = found.get(group.alpha, 0) + group.clients
+        alpha = group.dealt["alpha"]
+        found[alpha] = found.get(alpha, 0) + group.clients
     assert found == ALPHAS[name]
 
 
@@ -78,7 +78,7 @@ def test_published_partitions(name: str) -> None:
 @pytest.mark.parametrize("data", ["cifar10", "cifar100"])
 def test_published_domains(data: str, mix: str) -> None:
     groups = groups_of(f"{data}-dom-{mix}")
-    noisy, blurred = (sum(g.clients for g in groups if getattr(g, kind)) for kind in ("noise", "blur"))
+    noisy, blurred = (sum(g.clients for g in groups if kind in g.shifts) for kind in ("noise", "blur"))
     assert f"{100 - noisy - blurred}-{noisy}-{blurred}" == mix
 
 
@@ -89,10 +89,10 @@ def test_the_data_suffice(name: str) -> None:
     job, groups = load(name), groups_of(name)
     y = np.concatenate([np.arange(50_000) % n_classes, np.arange(10_000) % n_classes])
     pool = Pool(torch.zeros(60_000, 1, 1, 1), torch.from_numpy(y), np.arange(50_000), np.arange(50_000, 60_000), n_classes)
-    plain = tuple(Group(g.clients, g.partition, g.alpha) for g in groups)
+    plain = tuple(Group(g.clients, g.partition, **g.dealt) for g in groups)
     got = federate(pool, plain, job.tables["data"]["train_size"], job.tables["data"]["test_size"], seed=0)
     assert got.notes == ()
-    owner = np.repeat([g.alpha for g in groups], [g.clients for g in groups])
+    owner = np.repeat([g.dealt["alpha"] for g in groups], [g.clients for g in groups])
     for split in ("train", "test"):
         assert ((got.class_counts(split)[owner == 0] > 0).sum(1) == 1).all()
     shares = got.class_counts("train")[owner >= 100] / job.tables["data"]["train_size"]

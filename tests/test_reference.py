@@ -16,12 +16,23 @@ import pytest
 from fedgwc.algorithms import ALGORITHMS, idle
 from fedgwc.cli.app import main
 from fedgwc.core.settings import flatten
-from fedgwc.data import DATASETS, Group
+from fedgwc.data import DATASETS, PARTITIONS, Group
 from fedgwc.models import MODELS
 from fedgwc.runs.experiment import TABLES as RECIPE_TABLES
 from fedgwc.runs.experiment import experiment, load, recipes
 from fedgwc.runs.loop import run
-from fedgwc.runs.reference import FROM_DATA, TABLES, Setting, data_settings, settings_of, type_text, value_text, written
+from fedgwc.runs.reference import (
+    FROM_DATA,
+    TABLES,
+    Setting,
+    data_settings,
+    group_settings,
+    partition_settings,
+    settings_of,
+    type_text,
+    value_text,
+    written,
+)
 from fedgwc.runs.tables import COLUMNS
 
 EVERY: dict[str, list[Setting]] = {
@@ -29,7 +40,8 @@ EVERY: dict[str, list[Setting]] = {
     **{f"data {name}": data_settings(build) for name, build in DATASETS.items()},
     **{f"model {name}": settings_of(build, FROM_DATA) for name, build in MODELS.items()},
     **{name: settings_of(table) for name, table in TABLES.items()},
-    "group": settings_of(Group),
+    "group": group_settings(),
+    **{f"partition {name}": partition_settings(partition) for name, partition in PARTITIONS.items()},
 }
 
 
@@ -84,11 +96,11 @@ def listed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], tuple[int, str
     return show
 
 
-@pytest.mark.parametrize("name", [*ALGORITHMS, *DATASETS, *MODELS, *TABLES])
+@pytest.mark.parametrize("name", [*ALGORITHMS, *DATASETS, *PARTITIONS, *MODELS, *TABLES])
 def test_list_shows_every_setting(name: str, listed: Any) -> None:
     code, out, _ = listed(name)
     assert code == 0
-    settings = EVERY.get(name) or EVERY.get(f"data {name}") or EVERY[f"model {name}"]
+    settings = EVERY.get(name) or EVERY.get(f"data {name}") or EVERY.get(f"partition {name}") or EVERY.get(f"model {name}", [])
     unused = idle(ALGORITHMS[name]) if name in ALGORITHMS else frozenset()
     for s in settings:
         line = rf"^{re.escape(s.name)} +{re.escape(s.type)} +{re.escape(s.default)} +{re.escape(s.meaning)} *$"

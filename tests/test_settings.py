@@ -124,7 +124,7 @@ WRONG_DATA = [
     ({"data": {"name": "digits", "groups": [{"clients": 5, "noize": 1}]}}, r"data.groups\[0\] has no setting 'noize'.*noise"),
     ({"data": {"name": "digits", "groups": [{}]}}, r"data.groups\[0\] needs clients"),
     ({"data": {"name": "digits", "groups": [{"clients": 5, "noise": math.inf}]}}, r"noise must be in 0\.\.1,000,000.*got inf"),
-    ({"data": {"name": "digits", "groups": [{"clients": 5, "rotate": math.inf}]}}, "rotate finite, got 0.0, 0.0 and inf"),
+    ({"data": {"name": "digits", "groups": [{"clients": 5, "rotate": math.inf}]}}, "rotate must be finite, got inf"),
     ({"data": {"name": "digits", "groups": [{"clients": 5, "blur": 1e9}]}}, "blur must be at most 8, the longer side"),
     ({"data": {"name": "digits", "groups": [{"clients": 5000}]}}, "5000 clients of 12 samples need 60000"),
 ]

@@ -26,7 +26,7 @@ from fedgwc.data.sources.emnist import BUNDLE, emnist_pool, mnist_pool
 from fedgwc.io.state_file import MAGIC, unpack
 from fedgwc.models import mobilenet
 from fedgwc.report.load import load as load_for_report
-from fedgwc.runs.evaluation import clustering_scores
+from fedgwc.metrics.table import clustering_scores
 from fedgwc.runs.experiment import experiment, load, recipes
 from fedgwc.runs.folder import RunFolder, Stamped
 from fedgwc.runs.loop import Checkpoint, run

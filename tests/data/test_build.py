@@ -1,15 +1,17 @@
-"""Federations from groups, shifts, and arrays of one's own."""
+"""Federations from groups, and from arrays of one's own."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from fedgwc.core.errors import InputError
-from fedgwc.data import Federation, Group, Rows, digits, from_arrays
-from fedgwc.data.build import Pool, federate
-from fedgwc.data.shifts import blurred, noisy, relabelled, rotated
+from fedgwc.core.settings import convert, plain
+from fedgwc.data import Federation, Group, Pool, Rows, digits, federate, from_arrays
+from fedgwc.data.union import union
 
 
 def test_the_default_federation() -> None:
@@ -35,7 +37,7 @@ def test_relabelled_clients_have_the_same_images_and_shifted_labels() -> None:
 def test_a_mixture_of_partitions() -> None:
     f = digits(
         seed=1,
-        groups=(Group(10, "dirichlet", 1000), Group(5, "dirichlet", 0), Group(5, "shards", shards=2)),
+        groups=(Group(10, "dirichlet", alpha=1000), Group(5, "dirichlet", alpha=0), Group(5, "shards", shards=2)),
         train_size=20,
         test_size=4,
     )
@@ -67,21 +69,6 @@ def test_noise_counts_in_deviations_and_black_stays_black() -> None:
     noised = f.x[torch.from_numpy(f.train[0])]
     assert noised.std((0, 2, 3)).tolist() == pytest.approx([2 * 0.5, 2 * 0.1], rel=0.03)
     assert not f.x[torch.from_numpy(f.train[1])].any()
-
-
-def test_shifts_by_hand() -> None:
-    image = torch.tensor([[[0.0, 1.0], [0.0, 0.0]]])[None]
-    assert rotated(image, 90)[0, 0].tolist() == [[1.0, 0.0], [0.0, 0.0]]  # counter-clockwise
-    assert relabelled(torch.tensor([0, 9]), 1, 10).tolist() == [1, 0]
-    assert relabelled(torch.tensor([0, 9]), 10**30 + 1, 10).tolist() == [1, 0]
-    flat = torch.full((1, 3, 6, 6), 7, dtype=torch.uint8)
-    assert torch.equal(blurred(flat, 2.0), flat)
-    point = torch.zeros(1, 1, 9, 9)
-    point[0, 0, 4, 4] = 1
-    spread = blurred(point, 1.0)
-    assert spread.sum().item() == pytest.approx(1, abs=1e-3)
-    assert spread[0, 0, 4, 4].item() == pytest.approx(1 / (2 * np.pi), abs=0.01)
-    assert torch.equal(noisy(point, 1.0, 3), noisy(point, 1.0, 3))
 
 
 def test_from_arrays_holds_out_a_share_of_each_client() -> None:
@@ -119,10 +106,63 @@ def test_an_empty_client_is_named() -> None:
         Federation(torch.zeros(4, 1), torch.zeros(4, dtype=torch.int64), Rows.of([[0], [1]]), Rows.of([[2], []]), 1)
 
 
-@pytest.mark.parametrize(("given", "needs"), [({"alpha": 0.5}, "partition=dirichlet"), ({"shards": 2}, "partition=shards")])
-def test_what_a_partition_would_ignore_is_refused(given, needs):
-    with pytest.raises(InputError, match=needs):
-        Group(10, **given)
+# Groups
+
+
+def test_a_group_is_what_its_table_says() -> None:
+    table = {"clients": 3, "partition": "dirichlet", "alpha": 2, "train_size": 9, "noise": 1}
+    group = convert(table, Group, "data.groups[0]")
+    assert group == Group(3, "dirichlet", alpha=2.0, train_size=9, noise=1.0)
+    assert plain(group) == table
+    assert convert(plain(Group(5, relabel=1)), Group, "g") == Group(5, relabel=1, blur=0, alpha=None)  # off, and not set
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"alpha": 0.5}, r"partition iid has no setting 'alpha', dirichlet, .* have; set partition=dirichlet or leave alpha out"),
+        ({"shards": 2}, "partition iid has no setting 'shards', shards has; set partition=shards or leave shards out"),
+        ({"partition": "shards", "alpha": 1.0}, "partition shards has no setting 'alpha'"),
+        ({"partition": "natural", "train_size": 5}, "partition natural decides the sizes itself; leave train_size out"),
+        ({"partition": "dirichlett"}, r"unknown partition 'dirichlett' \(did you mean dirichlet\?\)"),
+        ({"partition": "file"}, "needs path"),
+        ({"nois": 1}, r"has no setting 'nois' \(did you mean noise\?\); it knows clients, partition, .* noise"),
+        ({"labels": 1}, "has no setting 'labels'"),
+        ({"clients": 0}, "needs at least one client, got clients=0"),
+        ({"test_size": 0}, r"test_size must be at least 1, got 0"),
+        ({"partition": "dirichlet", "alpha": "much"}, r"\.alpha must be a number, got 'much'"),
+        ({"relabel": 0.5}, r"\.relabel must be a whole number, got 0\.5"),
+    ],
+)
+def test_what_is_wrong_with_a_group_is_named(table: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=rf"data\.groups\[0\].*{message}" if "unknown" not in message else message):
+        convert({"clients": 10, **table}, Group, "data.groups[0]")
+    with pytest.raises(InputError, match=message):
+        Group(**{"clients": 10, **table})  # type: ignore[arg-type]
+
+
+def test_a_group_needs_its_clients() -> None:
+    with pytest.raises(InputError, match=r"data\.groups\[0\] needs clients"):
+        convert({"noise": 1.0}, Group, "data.groups[0]")
+
+
+# Validation samples
+
+
+def test_validation_samples_are_a_split_like_the_others() -> None:
+    rows = [Rows.of([[k], [k + 1]]) for k in (0, 2, 4)]
+    f = Federation(torch.zeros(6, 1), torch.arange(6) % 2, rows[0], rows[1], 2, validation=rows[2])
+    assert f.rows("validation")[1].tolist() == [5]
+    assert f.class_counts("validation").tolist() == [[1, 0], [0, 1]]
+    assert union([f, f]).rows("validation").flat.tolist() == [4, 5, 4, 5]
+    with pytest.raises(InputError, match="train has 2 clients and validation has 1"):
+        replace(f, validation=Rows.of([[4]]))
+    with pytest.raises(InputError, match="client 0 has no validation sample"):
+        replace(f, validation=Rows.of([[], [4]]))
+    with pytest.raises(InputError, match=r"the federation digits has no validation samples; hold some out of training"):
+        digits(seed=0).rows("validation")
+    with pytest.raises(InputError, match="only federations of one kind run together, got splits"):
+        union([f, replace(f, validation=None)])
 
 
 def test_labels_are_whole_numbers_and_gaps_among_them_are_told():

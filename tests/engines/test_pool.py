@@ -16,8 +16,7 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.cli import compare
 from fedgwc.core.errors import InputError
-from fedgwc.data import digits
-from fedgwc.data.build import Group
+from fedgwc.data import Group, digits
 from fedgwc.data.union import union
 from fedgwc.engines.pool import SharedEngine
 from fedgwc.engines.simulator import Simulator

@@ -7,7 +7,7 @@ import pytest
 
 from fedgwc.core.types import Floats, Ids
 from fedgwc.metrics import clustering
-from fedgwc.runs.evaluation import clustering_scores
+from fedgwc.metrics.table import clustering_scores
 
 COUNTS = np.array([[9.0, 1.0], [2.0, 8.0], [5.0, 5.0], [4.0, 6.0]])
 

@@ -188,7 +188,7 @@ def assign(
     assign_command(run, data)
 
 
-data_app = typer.Typer(no_args_is_help=True, help="Data sets: what is there, fetch it, check it.")
+data_app = typer.Typer(no_args_is_help=True, help="Data sets: what is there, fetch it, check it, draw who has what.")
 app.add_typer(data_app, name="data")
 Root = Annotated[Path | None, typer.Option("--root", help="Where data sets are; default: $FEDGWC_DATA or ~/.cache/fedgwc.")]
 Size = Annotated[int, typer.Option("--size", help="Height and width of cached photographs.", min=8, max=1024)]
@@ -221,6 +221,22 @@ def data_verify(name: Annotated[str, typer.Argument(help="A name from `fedgwc da
     from fedgwc.cli.data import verify_command
 
     verify_command(name, root)
+
+
+@data_app.command("show")
+def data_show(
+    recipe: Recipe = None,
+    sets: Sets = None,
+    partition: Annotated[
+        str | None, typer.Option("--partition", metavar="NAME", help="Deal the digits like this instead (see `fedgwc list`).")
+    ] = None,
+    clients: Annotated[int | None, typer.Option("--clients", help="With --partition: to how many clients; default 10.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write a figure: FILE.png or FILE.svg.")] = None,
+) -> None:
+    """Draw who has which samples: sizes, class mixes and groups of the clients. Without a recipe: of digits."""
+    from fedgwc.cli.show import show_command
+
+    show_command(recipe, sets or [], partition, clients, out)
 
 
 deploy_app = typer.Typer(no_args_is_help=True, help="A real federation on Flower: set it up, check it, run it.")
@@ -304,7 +320,7 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 # The commands that meet names of algorithms, models and data sets.
-USING = ("run", "compare", "reproduce", "replay", "report", "assign", "list", "deploy init")
+USING = ("run", "compare", "reproduce", "replay", "report", "assign", "list", "data show", "deploy init")
 
 
 def _use_option() -> Any:

@@ -9,10 +9,10 @@ from typing import Any
 from fedgwc.algorithms import ABOUT, ALGORITHMS, LOCAL
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import did_you_mean
-from fedgwc.data import DATASETS, Group
+from fedgwc.data import DATASETS, PARTITIONS, SHIFTS
 from fedgwc.models import MODELS
 from fedgwc.runs.experiment import recipes
-from fedgwc.runs.reference import FROM_DATA, TABLES, Setting, data_settings, settings_of
+from fedgwc.runs.reference import FROM_DATA, TABLES, Setting, data_settings, group_settings, partition_settings, settings_of
 from fedgwc.runs.tables import Table, show
 
 CHOSEN: dict[str, Sequence[str]] = {"data": tuple(DATASETS), "model": tuple(MODELS), "algorithm": tuple(ALGORITHMS)}
@@ -22,9 +22,11 @@ def list_command(name: str | None = None) -> None:
     if name is None:
         _overview()
         return
-    shown = [show_one(name) for show_one in (_recipe, _algorithm, _data_set, _model, _table)]  # digits is a recipe and data
+    shown = [
+        show_one(name) for show_one in (_recipe, _algorithm, _data_set, _partition, _model, _table)
+    ]  # digits is a recipe and data
     if not any(shown):
-        known = [*recipes(), *ALGORITHMS, *DATASETS, *MODELS, *TABLES, *CHOSEN]
+        known = [*recipes(), *ALGORITHMS, *DATASETS, *PARTITIONS, *MODELS, *TABLES, *CHOSEN]
         raise InputError(f"nothing is called {name!r}{did_you_mean(name, known)}; `fedgwc list` has the names")
 
 
@@ -38,7 +40,7 @@ def _overview() -> None:
     console.print("[bold]Algorithms[/] (--set algorithm.name=NAME)")
     for name, algorithm in ALGORITHMS.items():
         console.print(f"  {name:24} {ABOUT.get(name) or _first_line(type(algorithm))}", markup=False)
-    for title, table in (("Data sets", DATASETS), ("Models", MODELS)):
+    for title, table in (("Data sets", DATASETS), ("Partitions", PARTITIONS), ("Shifts", SHIFTS), ("Models", MODELS)):
         console.print(f"[bold]{title}[/]")
         for name, function in table.items():
             console.print(f"  {name:24} {_first_line(function)}", markup=False)
@@ -77,7 +79,15 @@ def _data_set(name: str) -> bool:
     settings = data_settings(DATASETS[name])
     _section(f"Data set {name}", _first_line(DATASETS[name]), "data", settings)
     if any(s.name == "groups" for s in settings):
-        _section("A group", "One of the tables in data.groups; the first is groups.0.", "data.groups.0", settings_of(Group))
+        _section("A group", "One of the tables in data.groups; the first is groups.0.", "data.groups.0", group_settings())
+    return True
+
+
+def _partition(name: str) -> bool:
+    if name not in PARTITIONS:
+        return False
+    about = f"{_first_line(PARTITIONS[name])} Of a group: data.groups.0.partition={name}."
+    _section(f"Partition {name}", about, "data.groups.0", partition_settings(PARTITIONS[name]))
     return True
 
 

@@ -17,8 +17,8 @@ from fedgwc.cli.why import why
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Algorithm
 from fedgwc.core.settings import convert, override, parse_assignment, parse_axis, set_path
+from fedgwc.metrics.table import clustering_scores
 from fedgwc.runs.delayed_progress import Patient
-from fedgwc.runs.evaluation import clustering_scores
 from fedgwc.runs.experiment import DEFAULT_ALGORITHM, experiment
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.plugins import known

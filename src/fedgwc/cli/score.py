@@ -11,7 +11,7 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.text import plural
 from fedgwc.core.types import Floats
 from fedgwc.io.files import ordinary
-from fedgwc.runs.evaluation import clustering_scores
+from fedgwc.metrics.table import clustering_scores
 from fedgwc.runs.tables import Table, show
 
 UNKNOWN = (

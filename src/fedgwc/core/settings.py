@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fedgwc.core.errors import InputError
 
@@ -22,6 +22,20 @@ T = TypeVar("T")
 Assignment = str | tuple[tuple[str, ...], Any]  # `a.b=c`, or the path and the value
 BITS = 63  # whole numbers are below 2 to this power, as in TOML: arrays cannot count further
 LARGEST = 3e38  # numbers are as large as this at most, or infinite: models are computed in 32 bits
+
+
+@runtime_checkable
+class ReadsSettings(Protocol):
+    """A dataclass whose table also holds settings of what it chooses by name from a table of its own."""
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], where: str) -> Any:
+        """Return what a table of settings describes; errors name `where` the table stands."""
+        ...
+
+    def to_settings(self) -> dict[str, Any]:
+        """Return the table that describes it."""
+        ...
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
@@ -40,7 +54,11 @@ def convert(value: Any, hint: Any, where: str) -> Any:
             raise InputError(f"{where} must be a list, got {value!r}")
         return tuple(convert(v, args[0], f"{where}[{i}]") for i, v in enumerate(value))
     if dataclasses.is_dataclass(hint):
-        return value if isinstance(value, typing.cast(type, hint)) else call(typing.cast(type, hint), value, where)
+        if isinstance(value, typing.cast(type, hint)):
+            return value
+        if isinstance(hint, type) and issubclass(hint, ReadsSettings) and isinstance(value, Mapping):
+            return hint.from_settings(value, where)
+        return call(typing.cast(type, hint), value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
@@ -109,6 +127,8 @@ def _can_be_set(hint: Any) -> bool:
         return len(others) == 1 and _can_be_set(others[0])
     if origin is tuple:
         return args[1:] == (...,) and _can_be_set(args[0])
+    if isinstance(hint, type) and issubclass(hint, ReadsSettings):
+        return True
     if dataclasses.is_dataclass(hint):
         return all(map(_can_be_set, typing.get_type_hints(hint).values()))
     return origin is typing.Literal or hint in _NAMES
@@ -267,6 +287,8 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """Turn dataclasses and tuples into tables and lists, for JSON; `override` is the reverse."""
+    if isinstance(value, ReadsSettings):
+        return value.to_settings()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         table: dict[str, Any] = {}
         for field in dataclasses.fields(value):

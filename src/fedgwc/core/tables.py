@@ -32,7 +32,7 @@ class Table(MutableMapping[str, T], Generic[T]):
     def __init__(
         self, what: str, group: str, entries: Mapping[str, T], check: Callable[[str, Any], None] = lambda name, entry: None
     ) -> None:
-        self.what, self.group, self._check = what, group, check
+        self.what, self.group, self.check = what, group, check
         self._entries: dict[str, T] = dict(entries)
 
     @cached_property
@@ -59,7 +59,7 @@ class Table(MutableMapping[str, T], Generic[T]):
                 f"the {self.what} {point.name!r} of an installed package cannot be loaded ({point.value}): "
                 f"{type(error).__name__}: {error}; repair or uninstall that package"
             ) from error
-        self._check(point.name, entry)
+        self.check(point.name, entry)
         return entry
 
     def __setitem__(self, name: str, entry: T) -> None:

@@ -1,11 +1,9 @@
-"""From one pool of samples to a federation: groups of clients, each with its own partition and its own domain."""
+"""From one pool of samples to a federation: groups of clients, each with its own partition and its own shifts."""
 
 from __future__ import annotations
 
-import math
 import warnings
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,56 +11,13 @@ from torch import Tensor
 
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Ids
-from fedgwc.data import shifts
 from fedgwc.data.federation import Federation
-from fedgwc.data.partitions import draws as partitions
+from fedgwc.data.groups import Group
+from fedgwc.data.partitions import PARTITIONS, deal, takes
+from fedgwc.data.partitions.same_shares import same_shares
+from fedgwc.data.pool import Pool
 from fedgwc.data.rows import Rows
-
-MOST_NOISE = 1_000_000  # deviations: of the sample nothing is left, and the sum is still a 32-bit number
-
-
-@dataclass(frozen=True)
-class Pool:
-    """A data set before it is dealt out."""
-
-    x: Tensor  # [R, ...]
-    y: Tensor  # [R]
-    train: Ids  # rows that may be trained on
-    test: Ids
-    n_classes: int
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    name: str = "pool"
-
-
-@dataclass(frozen=True)
-class Group:
-    """Clients that are alike. `Group(85)` and `Group(15, relabel=1)` make the default federation."""
-
-    clients: Annotated[int, "how many"]
-    partition: Annotated[Literal["iid", "dirichlet", "shards"], "how classes are dealt out to them"] = "iid"
-    alpha: Annotated[float | None, "of the Dirichlet partition; 0: one class per client; unset: 0.5"] = None
-    shards: Annotated[int | None, "per client, of the shards partition; unset: 2"] = None
-    train_size: Annotated[int | None, "training samples per client; unset: the federation's"] = None
-    test_size: Annotated[int | None, "test samples per client, likewise"] = None
-    noise: Annotated[float, "standard deviation, after normalisation"] = 0.0
-    blur: Annotated[float, "sigma in pixels"] = 0.0
-    rotate: Annotated[float, "degrees"] = 0.0
-    relabel: Annotated[int, "added to each label, modulo the number of classes"] = 0
-
-    def __post_init__(self) -> None:
-        if self.clients < 1:
-            raise InputError(f"a group needs at least one client, got clients={self.clients}")
-        if not (0 <= self.noise <= MOST_NOISE and 0 <= self.blur < math.inf and math.isfinite(self.rotate)):
-            raise InputError(
-                f"noise must be in 0..{MOST_NOISE:,}, blur >= 0 and finite and rotate finite, "
-                f"got {self.noise}, {self.blur} and {self.rotate}; 0 turns them off"
-            )
-        for name, partition in (("alpha", "dirichlet"), ("shards", "shards")):
-            if getattr(self, name) is not None and self.partition != partition:
-                raise InputError(
-                    f"a group's {name} needs partition={partition}, got {self.partition}; change that or leave {name} out"
-                )
+from fedgwc.data.shifts import SHIFTS, Samples, as_floats
 
 
 def federate(
@@ -70,95 +25,126 @@ def federate(
 ) -> Federation:
     """Deal `pool` out to the clients of `groups`, in order, without replacement.
 
-    Test sets have the class shares of training sets, as in the partitions that FedGWC's authors published; of clients that
-    are dealt to at random (iid), they are dealt at random too.
+    `train_size` is the mean where a partition decides the sizes. Test sets have the class shares of training sets, as in the
+    partitions that FedGWC's authors published; those of clients whose samples are drawn at random are drawn at random too.
     """
-    train, test = _Dealer(pool, pool.train, seed), _Dealer(pool, pool.test, seed + 2**31)
-    test_sizes = [group.test_size or test_size for group in groups]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for g, group in enumerate(groups):
-            train.deal(g, group, group.train_size or train_size)
-        for g, group in enumerate(groups):
-            if group.partition == "iid":
-                test.deal(g, group, test_sizes[g])
-        test.follow(train, {g: test_sizes[g] for g, group in enumerate(groups) if group.partition != "iid"})
-    notes = tuple(str(w.message) for w in caught)
-    federation = Federation(
-        pool.x,
-        pool.y,
-        Rows.of([hand for g in range(len(groups)) for hand in train.hands[g]]),
-        Rows.of([hand for g in range(len(groups)) for hand in test.hands[g]]),
+        train, test = _dealt(pool, groups, train_size, test_size, seed)
+    x, y = _shifted(pool, groups, train, test, seed)
+    return Federation(
+        x,
+        y,
+        Rows.of([mine for hands in train for mine in hands]),
+        Rows.of([mine for hands in test for mine in hands]),
         pool.n_classes,
         np.repeat(np.arange(len(groups)), [group.clients for group in groups]) if len(groups) > 1 else None,
         pool.mean,
         pool.std,
         augment,
         pool.name,
-        notes,
+        (*(str(w.message) for w in caught), *_decided(groups)),
     )
-    return _shifted(federation, pool.x, groups, seed)
+
+
+Hands = list[list[Ids]]  # of each group, of each of its clients: the rows
+
+
+def _dealt(pool: Pool, groups: Sequence[Group], train_size: int, test_size: int, seed: int) -> tuple[Hands, Hands]:
+    """Deal training samples group by group, then test samples."""
+    train, test = _Dealer(pool, pool.train, seed), _Dealer(pool, pool.test, seed + 2**31)
+    sizes = [group.test_size or test_size for group in groups]
+    takes_what = [{name for name in ("size", "labels") if takes(PARTITIONS[g.partition], name)} for g in groups]
+    for g, group in enumerate(groups):
+        if "size" in takes_what[g]:
+            train.deal(g, group, group.train_size or train_size)
+        else:
+            _deal_both(train, test, g, group)
+    for g, group in enumerate(groups):
+        if takes_what[g] == {"size"}:
+            test.deal(g, Group(group.clients), sizes[g])
+    test.follow(train, {g: sizes[g] for g, takes_it in enumerate(takes_what) if takes_it == {"size", "labels"}})
+    order = range(len(groups))
+    return [train.hands[g] for g in order], [test.hands[g] for g in order]
 
 
 class _Dealer:
-    """Hands out rows of one split; what one group took, the next cannot get."""
+    """Deals out the rows of one split, each row once."""
 
     def __init__(self, pool: Pool, rows: Ids, seed: int) -> None:
-        self.labels, self.free, self.seed = pool.y.numpy(), rows, seed
-        self.n_classes = pool.n_classes
+        self.pool, self.labels, self.free, self.seed = pool, pool.y.numpy(), rows, seed
         self.hands: dict[int, list[Ids]] = {}  # of each group
 
     def deal(self, g: int, group: Group, size: int) -> None:
-        """To the clients of group `g`, as its partition says."""
-        labels, seed = self.labels[self.free], self._seed(g)
-        if group.partition == "dirichlet":
-            picked, _ = partitions.dirichlet(labels, group.clients, 0.5 if group.alpha is None else group.alpha, size, seed)
-        elif group.partition == "shards":
-            picked = partitions.shards(labels, group.clients, 2 if group.shards is None else group.shards, size, seed)
-        else:
-            picked = partitions.iid(len(labels), group.clients, size, seed)
-        self.hands[g] = [self.free[rows] for rows in picked]
-        self.free = np.delete(self.free, np.concatenate(picked))
+        """Deal to the clients of group `g` by its partition."""
+        given = {"labels": self.labels[self.free], "rows": self.free, "pool": self.pool, "size": size, "seed": self.seed_of(g)}
+        picked = deal(group.partition, group.dealt, n_clients=group.clients, **given)
+        self.take(g, [self.free[mine] for mine in picked])
 
     def follow(self, train: _Dealer, sizes: dict[int, int]) -> None:
-        """To the clients of these groups, so many each, in the class shares of what another dealer gave them.
+        """Deal `sizes` by group, in the class shares of training sets.
 
-        All at once, since groups may want the same classes.
+        All groups at once, since they may want the same classes.
         """
         clients = [(g, hand) for g in sizes for hand in train.hands[g]]
         if not clients:
             return
-        counts = [np.bincount(self.labels[hand], minlength=self.n_classes) for _, hand in clients]
-        picked = partitions.alike(self.labels[self.free], counts, [sizes[g] for g, _ in clients], self._seed(*sizes))
+        counts = [np.bincount(self.labels[hand], minlength=self.pool.n_classes) for _, hand in clients]
+        picked = same_shares(self.labels[self.free], counts, [sizes[g] for g, _ in clients], self.seed_of(*sizes))
+        free = self.free
         for g in sizes:
-            self.hands[g] = [self.free[rows] for (owner, _), rows in zip(clients, picked, strict=True) if owner == g]
+            self.take(g, [free[mine] for (owner, _), mine in zip(clients, picked, strict=True) if owner == g])
 
-    def _seed(self, *numbers: int) -> int:
+    def take(self, g: int, hands: list[Ids]) -> None:
+        """Note what the clients of group `g` hold."""
+        self.hands[g] = hands
+        self.free = self.free[~np.isin(self.free, np.concatenate(hands))]
+
+    def seed_of(self, *numbers: int) -> int:
         return int(np.random.SeedSequence([self.seed, *numbers]).generate_state(1)[0])
 
 
-def _shifted(federation: Federation, x: Tensor, groups: tuple[Group, ...], seed: int) -> Federation:
-    """Each group's rows seen through its own domain. Every row belongs to one client, so the pool itself is rewritten."""
-    if not any(g.noise or g.blur or g.rotate or g.relabel for g in groups):
-        return federation
-    x, y = x.clone(), federation.y.clone()
-    owner = np.repeat(np.arange(len(groups)), [g.clients for g in groups])
-    parts = {g: torch.from_numpy(_rows_of(federation, np.flatnonzero(owner == g))) for g in range(len(groups))}
+def _deal_both(train: _Dealer, test: _Dealer, g: int, group: Group) -> None:
+    """Deal training and test samples at once.
+
+    The partition says whose a sample is, the data set what it is for.
+    """
+    rows = np.concatenate([train.free, test.free])
+    given = {"labels": train.labels[rows], "rows": rows, "pool": train.pool, "seed": train.seed_of(g)}
+    picked = deal(group.partition, group.dealt, n_clients=group.clients, **given)
+    for dealer, what in ((train, "training"), (test, "test")):
+        hands = [rows[mine][np.isin(rows[mine], dealer.free)] for mine in picked]
+        if empty := [k for k, mine in enumerate(hands) if not len(mine)]:
+            raise InputError(
+                f"partition {group.partition} gives client {empty[0]} of group {g} no {what} sample ({len(empty)} such "
+                "clients); give it one, or leave the client out"
+            )
+        dealer.take(g, hands)
+
+
+def _decided(groups: Sequence[Group]) -> list[str]:
+    """Say where the sizes that were asked for have no effect."""
+    return [
+        f"the clients of group {g} are as large as partition {group.partition} makes them, whatever train_size and test_size are"
+        for g, group in enumerate(groups)
+        if not takes(PARTITIONS[group.partition], "size")
+    ]
+
+
+def _shifted(pool: Pool, groups: Sequence[Group], train: Hands, test: Hands, seed: int) -> tuple[Tensor, Tensor]:
+    """Return samples and labels with each group's shifts.
+
+    Every row belongs to one client, so the pool itself is rewritten.
+    """
+    if not any(group.shifts for group in groups):
+        return pool.x, pool.y
+    x, y = pool.x.clone(), pool.y.clone()
     for g, group in enumerate(groups):
-        rows = parts[g]
-        if group.blur:
-            x[rows] = shifts.blurred(x[rows], group.blur)
-        if group.rotate:
-            x[rows] = shifts.rotated(x[rows], group.rotate)
-        if group.relabel:
-            y[rows] = shifts.relabelled(y[rows], group.relabel, federation.n_classes)
-    if any(g.noise for g in groups):  # noise needs finer steps than a byte has
-        x = x.to(torch.float32) / 255 if x.dtype == torch.uint8 else x.to(torch.float32)
-        for g, group in enumerate(groups):
-            if group.noise:
-                x[parts[g]] = shifts.noisy(x[parts[g]], group.noise, seed + g, federation.std)
-    return replace(federation, x=x, y=y)
-
-
-def _rows_of(federation: Federation, clients: Ids) -> Ids:
-    return np.concatenate([federation.rows(split)[k] for split in ("train", "test") for k in clients])
+        rows = torch.from_numpy(np.concatenate([*train[g], *test[g]]))
+        seen = Samples(pool.x[rows], pool.y[rows], pool.n_classes, pool.std, seed, g)
+        for name, value in group.shifts.items():
+            seen = SHIFTS[name](seen, value)
+        if seen.x.dtype != x.dtype:
+            x, seen = as_floats(x), Samples(as_floats(seen.x), seen.y, seen.n_classes)
+        x[rows], y[rows] = seen.x, seen.y
+    return x, y

@@ -1,4 +1,4 @@
-"""A federation: shared tensors, and for each client which rows of them it trains and tests on."""
+"""A federation: shared tensors, and for each client which rows of them are for training and testing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_CLASSES = 1_000_000  # they are counted for every client
 
 
 class Samples(Protocol):
-    """What the engine asks of the samples: a Tensor does it, and so does a cache of images on disk."""
+    """Samples for the engine: a Tensor, or images on disk."""
 
     @property
     def shape(self) -> torch.Size: ...  # [R, ...]
@@ -40,7 +40,10 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class Federation:
-    """Clients over shared data. Pixels may stay uint8: they are scaled to [0, 1] and normalised batch by batch."""
+    """Clients over shared data.
+
+    Pixels may stay uint8: they are scaled to [0, 1] and normalised batch by batch.
+    """
 
     x: Samples  # [R, ...] uint8 or floating point
     y: Tensor  # [R] int64
@@ -55,10 +58,12 @@ class Federation:
     notes: tuple[str, ...] = field(default=())  # what building it had to decide
     global_test: Ids | None = None  # rows no client owns, to score one model on everybody's task
     client_names: tuple[str, ...] = ()  # [N] what clients are called, where that is known
+    validation: Rows | None = None  # of samples that are neither trained nor tested on
 
     def __post_init__(self) -> None:
-        if len(self.train) != len(self.test):
-            raise InputError(f"train has {len(self.train)} clients and test has {len(self.test)}; they must be the same clients")
+        for split, rows in self.splits.items():
+            if len(rows) != len(self.train):
+                raise InputError(f"train has {len(self.train)} clients and {split} has {len(rows)}; they must be the same")
         if self.client_names and len(self.client_names) != len(self.train):
             raise InputError(f"{len(self.client_names)} names came for {len(self.train)} clients; give one for each, or none")
         if len(self.x) != len(self.y):
@@ -69,7 +74,7 @@ class Federation:
             raise InputError(f"a federation has at most {MOST_CLASSES:,} classes, got {self.n_classes:,}; number them from 0")
         if not len(self.train):
             raise InputError("the federation has no client; give at least one")
-        for split, rows in (("train", self.train), ("test", self.test)):
+        for split, rows in self.splits.items():
             empty = np.flatnonzero(rows.sizes == 0)
             if len(empty):
                 raise InputError(f"client {empty[0]} has no {split} sample ({len(empty)} such clients); drop or refill them")
@@ -84,14 +89,26 @@ class Federation:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one sample."""
+        """Return the shape of one sample."""
         return tuple(self.x.shape[1:])
 
+    @property
+    def splits(self) -> dict[Split, Rows]:
+        """Return the rows of each split that is there."""
+        held_out: dict[Split, Rows] = {} if self.validation is None else {"validation": self.validation}
+        return {"train": self.train, "test": self.test, **held_out}
+
     def rows(self, split: Split) -> Rows:
-        return self.train if split == "train" else self.test
+        """Return each client's rows of a split."""
+        if split not in self.splits:
+            raise InputError(
+                f"the federation {self.name} has no {split} samples; hold some out of training, "
+                "dataclasses.replace(federation, train=Rows, validation=Rows)"
+            )
+        return self.splits[split]
 
     def class_counts(self, split: Split = "train") -> Floats:
-        """[N, C]: how many samples of each class each client holds."""
+        """Count each client's samples of each class: [N, C]."""
         rows = self.rows(split)
         cell = rows.owner * self.n_classes + self.y.numpy()[rows.flat]
         return np.bincount(cell, minlength=self.n_clients * self.n_classes).reshape(self.n_clients, -1).astype(np.float64)
@@ -108,9 +125,10 @@ def from_arrays(
     n_classes: int | None = None,
     groups: Ids | None = None,
 ) -> Federation:
-    """A federation from plain arrays and a client id per row: any sortable ids, which name clients and order their numbers.
+    """Return a federation from arrays and each row's client id.
 
-    Rows marked `is_test` are test data; without that column a seeded share of each client's rows is held out.
+    Ids are any that can be sorted; they name clients and order their numbers. Rows marked `is_test` are test data; without
+    that column a seeded share of each client's rows is held out.
     """
     x, y = torch.as_tensor(x), torch.as_tensor(y)
     given, y = y, y.to(torch.int64)

@@ -13,11 +13,11 @@ from fedgwc.core.errors import InputError
 from fedgwc.data.federation import Federation
 from fedgwc.data.rows import Rows
 
-KIND = ("samples of shape", "pixels of type", "numbers of classes", "means", "deviations", "augmentation")
+KIND = ("samples of shape", "pixels of type", "numbers of classes", "means", "deviations", "augmentation", "splits")
 
 
 def union(federations: Sequence[Federation]) -> Federation:
-    """All clients of all federations, numbered end to end. Equal data are kept once."""
+    """Join the clients of all federations, numbered end to end."""
     first = federations[0]
     for other in federations[1:]:
         for name, a, b in zip(KIND, _kind(first), _kind(other), strict=True):
@@ -34,12 +34,13 @@ def union(federations: Sequence[Federation]) -> Federation:
             data.append((f.x, f.y))
     starts = np.cumsum([0] + [len(x) for x, _ in data])[place]
     x, y = (torch.cat([d[i] for d in data]) if len(data) > 1 else data[0][i] for i in (0, 1))
-    train, test = (_joined([f.rows(split) for f in federations], starts) for split in ("train", "test"))
-    return replace(first, x=x, y=y, train=train, test=test, groups=None, notes=(), global_test=None, client_names=())
+    rows = {split: _joined([f.rows(split) for f in federations], starts) for split in first.splits}
+    joined = replace(first, x=x, y=y, train=rows["train"], test=rows["test"], validation=rows.get("validation"))
+    return replace(joined, groups=None, notes=(), global_test=None, client_names=())
 
 
 def _kind(f: Federation) -> tuple[object, ...]:
-    return (f.shape, f.x.dtype, f.n_classes, f.mean, f.std, f.augment)
+    return (f.shape, f.x.dtype, f.n_classes, f.mean, f.std, f.augment, tuple(f.splits))
 
 
 def _joined(parts: Sequence[Rows], starts: np.ndarray) -> Rows:

@@ -16,8 +16,8 @@ from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Algorithm, StartsFromSeveral
 from fedgwc.core.sampling import cohort_size
 from fedgwc.core.settings import arguments, call, convert, lookup
-from fedgwc.data.build import Group
 from fedgwc.data.federation import Federation
+from fedgwc.data.groups import Group
 from fedgwc.data.rows import Rows
 from fedgwc.engines.simulator import Simulator
 from fedgwc.flower.client import with_data

@@ -94,42 +94,6 @@ def weighted_accuracy(scores: Scores, train_counts: ArrayLike) -> Floats:
     return _weighted_recall(scores, np.where(seen, weights, 1.0))
 
 
-def summary(scores: Scores, train_counts: ArrayLike | None) -> dict[str, float]:
-    """Every score averaged over clients.
-
-    Each name is the plain mean, each client counting the same; with `_by_size` clients count by their test samples, so
-    that `accuracy_by_size` is the share of all test samples. `loss` is the plain mean.
-
-    Parameters
-    ----------
-    scores : Scores of n clients and C classes
-    train_counts : array-like [n, C], training samples per class, in the order of the rows of `scores`; None: unknown, as
-        over Flower where nodes do not tell them
-
-    Returns
-    -------
-    dict of floats: accuracy, balanced_accuracy, weighted_accuracy, these three with `_by_size`, and loss; nan if no
-    client has test samples. What is unknown is left out: weighted_accuracy without `train_counts`, and both it and
-    balanced_accuracy where `scores` are not by class but in one column
-
-    Examples
-    --------
-    >>> correct, total = np.array([[1.0, 0.0], [0.0, 6.0]]), np.array([[1.0, 1.0], [0.0, 8.0]])
-    >>> averages = summary(Scores(np.array([0, 1]), np.array([1.0, 0.5]), correct, total), [[1, 1], [0, 9]])
-    >>> averages["accuracy"], averages["accuracy_by_size"], averages["loss"]
-    (0.625, 0.7, 0.75)
-    """
-    per_client = {"accuracy": accuracy(scores)}
-    if scores.total.shape[1] > 1:
-        per_client["balanced_accuracy"] = balanced_accuracy(scores)
-        per_client |= {} if train_counts is None else {"weighted_accuracy": weighted_accuracy(scores, train_counts)}
-    sizes = scores.total.sum(1)
-    alike = (sizes > 0).astype(np.float64)
-    plain = {name: _mean(values, alike) for name, values in per_client.items()}
-    by_size = {f"{name}_by_size": _mean(values, sizes) for name, values in per_client.items()}
-    return {**plain, **by_size, "loss": _mean(scores.loss, alike)}
-
-
 def _weighted_recall(scores: Scores, weights: Floats) -> Floats:
     """[n]: recalls under weights [n, C], which are rescaled over the classes in each client's test set."""
     present = scores.total > 0
@@ -144,7 +108,7 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
     return out
 
 
-def _mean(values: Floats, weights: Floats) -> float:
-    """Weighted mean over the clients with a weight; a nan among these (a model that diverged) stays visible."""
+def mean_over(values: Floats, weights: Floats) -> float:
+    """Average over the clients with a weight; a nan among these (a model that diverged) stays visible."""
     kept = weights > 0
     return float(np.average(values[kept], weights=weights[kept])) if kept.any() else float("nan")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from fedgwc.core.settings import flatten
+from fedgwc.core.tables import Table
 from fedgwc.core.text import plural
 from fedgwc.report.clusters import cluster_sections
-from fedgwc.report.content import Cell, Headline, Page, Section, Table, number, settings_tables
+from fedgwc.report.content import Cell, Headline, Page, Section, number, settings_tables
+from fedgwc.report.content import Table as Rows
 from fedgwc.report.data import Node, Run
 from fedgwc.report.figures import accuracy, clients, tree
 from fedgwc.report.interaction import interaction_sections
@@ -28,17 +32,8 @@ COSTS = {
 
 
 def one_run(run: Run, progress: Watcher = SILENT) -> Page:
-    sections = [
-        _accuracy(run),
-        _tree(run),
-        members_section(run),
-        why_section(run),
-        *interaction_sections(run, progress),
-        *cluster_sections(run),
-        _per_client(run),
-        _costs(run),
-        _configuration(run),
-    ]
+    """Build the page of one run: all figures of the table."""
+    sections = [section for draw in FIGURES.values() for section in draw(run, progress)]
     about = str(run.experiment.get("about") or "")
     subtitle = f"{about} · run {run.name}" if about else f"run {run.name}"
     return Page(
@@ -99,7 +94,7 @@ def _tree(run: Run) -> Section | None:
     return Section("tree", "Tree of clusters", lead, (picture,), (_tree_table(run),), layout="wide")
 
 
-def _tree_table(run: Run) -> Table:
+def _tree_table(run: Run) -> Rows:
     head = ["cluster", "parent", "clients", "born", "split"]
     scored = any(n.scores for n in run.nodes)
     cosine = any(n.cosine is not None for n in run.nodes)
@@ -112,7 +107,7 @@ def _tree_table(run: Run) -> Table:
         row += [number(tree.davies_bouldin(run, n), 3)] if scored else []
         row += [number(n.cosine, 3)] if cosine else []
         rows.append(row + ([Cell(_groups(run, n))] if run.truth is not None else []))
-    return Table(
+    return Rows(
         "Every cluster that ever was" + ("; Davies-Bouldin of the split that made it, lower is better" if scored else ""),
         head,
         rows,
@@ -147,7 +142,7 @@ def _per_client(run: Run) -> Section | None:
 
 def _costs(run: Run) -> Section | None:
     rows = [[Cell(label), number(run.last[k] * scale, digits)] for k, (label, scale, digits) in COSTS.items() if k in run.last]
-    table = Table("From the first round to the last", ["what", "how much"], rows)
+    table = Rows("From the first round to the last", ["what", "how much"], rows)
     return Section("costs", "Costs", "What the run took.", parts=(table,)) if rows else None
 
 
@@ -163,3 +158,24 @@ def _configuration(run: Run) -> Section:
         parts=tuple(tables),
         note=said,
     )
+
+
+Draw = Callable[
+    [Run, Watcher], Sequence[Section | None]
+]  # the parts of a page that a run gives rise to; None: it has no such part
+
+FIGURES: Table[Draw] = Table(
+    "figure",
+    "fedgwc.figures",
+    {
+        "accuracy": lambda run, progress: [_accuracy(run)],
+        "tree": lambda run, progress: [_tree(run)],
+        "members": lambda run, progress: [members_section(run)],
+        "why": lambda run, progress: [why_section(run)],
+        "interactions": interaction_sections,
+        "clusters": lambda run, progress: cluster_sections(run),
+        "clients": lambda run, progress: [_per_client(run)],
+        "costs": lambda run, progress: [_costs(run)],
+        "settings": lambda run, progress: [_configuration(run)],
+    },
+)

@@ -12,21 +12,20 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from fedgwc.core.errors import InputError
-from fedgwc.core.settings import check_settable, lookup
-from fedgwc.core.tables import UnknownNameError
+from fedgwc.core.settings import lookup
+from fedgwc.core.tables import Table, UnknownNameError
 
 VARIABLE = "FEDGWC_USE"  # the files for every command, and how processes that a command starts learn of them
 PREFIX = "fedgwc_own_"  # of modules made of files, so that no file takes the place of a library
 NAME = re.compile(r"[A-Za-z0-9][\w-]*")  # names become parts of folders and of keys as in `--set NAME.key=value`
 TAKEN = ("format", "rounds", "seed", "recipe", "about", "data", "model", "local", "algorithm", "engine", "evaluate", "all")
-GIVEN = {"MODELS": ("shape", "n_classes"), "DATASETS": ("seed",)}  # what a run gives, whatever is set
 T = TypeVar("T")
 
 
@@ -120,31 +119,45 @@ def _place(error: BaseException) -> str:
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
-def _tables() -> dict[str, MutableMapping[str, Any]]:
+def _tables() -> dict[str, Table[Any]]:
+    """Return every table that a file may add to, by its name in the package."""
     from fedgwc.algorithms import ALGORITHMS
-    from fedgwc.data import DATASETS
+    from fedgwc.data import DATASETS, PARTITIONS, SHIFTS
+    from fedgwc.engines import ENGINES
+    from fedgwc.metrics import METRICS
     from fedgwc.models import MODELS
+    from fedgwc.training.optimisers import OPTIMISERS
+    from fedgwc.training.schedules import SCHEDULES
 
-    return {"ALGORITHMS": ALGORITHMS, "MODELS": MODELS, "DATASETS": DATASETS}
+    tables: list[tuple[str, Table[Any]]] = [
+        ("ALGORITHMS", ALGORITHMS),
+        ("MODELS", MODELS),
+        ("DATASETS", DATASETS),
+        ("PARTITIONS", PARTITIONS),
+        ("SHIFTS", SHIFTS),
+        ("ENGINES", ENGINES),
+        ("OPTIMISERS", OPTIMISERS),
+        ("SCHEDULES", SCHEDULES),
+        ("METRICS", METRICS),
+    ]
+    return dict(tables)
 
 
-def _check(name: str, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> None:
+def _check(name: str, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Table[Any]]) -> None:
     """Refuse a file that enters nothing, or takes a name: results must not go under the name of something else."""
-    from fedgwc.algorithms import check_algorithm
-
-    if before == after:
+    if all(dict(after[table]) == entries for table, entries in before.items()):
         raise InputError(
             f'--use {name} enters nothing in a table; it should say fedgwc.ALGORITHMS["NAME"] = ..., '
-            f'fedgwc.models.MODELS["NAME"] = ... or fedgwc.data.DATASETS["NAME"] = ...'
+            f'fedgwc.models.MODELS["NAME"] = ... or the like, in one of {", ".join(after)}'
         )
     for table, entries in before.items():
         if changed := [key for key, entry in entries.items() if after[table].get(key) is not entry]:
             raise InputError(f"--use {name} changes {changed[0]} in {table}, which is there already; choose another name")
         for key in after[table].keys() - entries.keys():
-            what = f"--use {name}: {key} in {table}"
             if not isinstance(key, str) or not NAME.fullmatch(key) or key in TAKEN:
                 wanted = f"letters, digits, - and _, and none of {', '.join(TAKEN)}"
                 raise InputError(f"--use {name} enters {key!r} in {table}; a name is made of {wanted}")
-            if table == "ALGORITHMS":
-                check_algorithm(key, after[table][key])
-            check_settable(after[table][key], what, *GIVEN.get(table, ()))
+            try:
+                after[table].check(key, after[table][key])
+            except InputError as error:
+                raise InputError(f"--use {name}: {error}") from None

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core.settings import ReadsSettings
 from fedgwc.core.work import LocalTraining
-from fedgwc.data import DATASETS, Group
+from fedgwc.data import DATASETS, PARTITIONS, SHIFTS, Group
+from fedgwc.data.partitions import GIVEN
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.io.atomic import write_atomically
 from fedgwc.models import MODELS
@@ -47,6 +49,17 @@ def data_settings(build: Any) -> list[Setting]:
     return [dataclasses.replace(s, default="the run's") if s.name == "seed" else s for s in settings_of(build)]
 
 
+def group_settings() -> list[Setting]:
+    """List what can be set of every group: its own settings, then the shifts."""
+    shifts = [(name, settings_of(shift, ("samples",))[0]) for name, shift in SHIFTS.items()]
+    return [*settings_of(Group), *(dataclasses.replace(s, name=name, default="0") for name, s in shifts)]
+
+
+def partition_settings(partition: Any) -> list[Setting]:
+    """List what can be set of a group with this partition besides."""
+    return settings_of(partition, GIVEN)
+
+
 def _parts(thing: Any) -> Iterator[tuple[str, Any, Any]]:
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         hints = typing.get_type_hints(type(thing), include_extras=True)
@@ -57,7 +70,8 @@ def _parts(thing: Any) -> Iterator[tuple[str, Any, Any]]:
                 yield f.name, hints[f.name], getattr(thing, f.name)
         return
     hints = typing.get_type_hints(thing, include_extras=True)
-    yield from ((name, hints.get(name), p.default) for name, p in inspect.signature(thing).parameters.items())
+    parameters = [p for p in inspect.signature(thing).parameters.values() if p.kind != p.VAR_KEYWORD]
+    yield from ((p.name, hints.get(p.name), p.default) for p in parameters)
 
 
 def _settings(name: str, hint: Any, default: Any) -> list[Setting]:
@@ -91,6 +105,8 @@ def value_text(value: Any) -> str:
         return f"{value:g}".replace("e-0", "e-")
     if isinstance(value, tuple):
         return f"[{', '.join(map(value_text, value))}]"
+    if isinstance(value, ReadsSettings):
+        return "{" + ", ".join(f"{k}={value_text(v)}" for k, v in value.to_settings().items()) + "}"
     if dataclasses.is_dataclass(value):
         told = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if getattr(value, f.name) != f.default}
         return "{" + ", ".join(f"{k}={value_text(v)}" for k, v in told.items()) + "}"
@@ -112,7 +128,8 @@ def tables() -> Mapping[str, list[Setting]]:
         "fedavg": shared,
         **own,
         **data,
-        "group": settings_of(Group),
+        "group": group_settings(),
+        **{f"partition {name}": partition_settings(partition) for name, partition in PARTITIONS.items()},
         **models,
     }
     return {name: settings for name, settings in every.items() if settings}

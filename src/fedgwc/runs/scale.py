@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgwc.core.settings import Assignment, convert, lookup
-from fedgwc.data.build import Group
+from fedgwc.data.groups import Group
 from fedgwc.data.sources import made
 from fedgwc.runs.experiment import Experiment, assigned, experiment, read_recipe
 

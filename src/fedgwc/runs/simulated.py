@@ -13,7 +13,7 @@ from fedgwc.core.types import Clustering, Ids
 from fedgwc.engines.pool import Member
 from fedgwc.engines.simulator import Simulator
 from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
-from fedgwc.runs.evaluation import evaluate_clustering
+from fedgwc.metrics.table import Evaluated, evaluate
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.recording import save_models
@@ -57,7 +57,10 @@ class SimulatedSite(Site[None]):
         return Clients(self.counts.sum(1).astype(np.int64), self.counts, self.federation.groups, self.names)
 
     def evaluate(self, number: int, clustering: Clustering) -> dict[str, Any]:
-        return {**evaluate_clustering(clustering, self.engine, self.federation, self.counts)}
+        """Score each client's own model on its own test set."""
+        everybody, labels = np.arange(self.n_clients), clustering.labels
+        scores = self.engine.evaluate(everybody, clustering.models, labels)
+        return {**evaluate(Evaluated(scores, labels, self.counts, self.federation.groups))}
 
     def tell_failures(self, number: int, clients: Sequence[int]) -> list[str]:
         called = {client: f"client {client} ({self.names[client]})" if self.names else f"client {client}" for client in clients}

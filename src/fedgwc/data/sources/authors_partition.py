@@ -31,10 +31,15 @@ class Partition:
 
 
 def read(path: str | Path, names: Sequence[str], labels: Ids, n_train: int) -> Partition:
-    """`names` and `labels` [R] are those of CIFAR-100, whose first `n_train` rows are its train split."""
+    """Read a partition file.
+
+    `names` and `labels` [R] are those of CIFAR-100, whose first `n_train` rows are its train split.
+    """
     if not names:
         raise InputError("the partition goes by file names, which only the python layout of CIFAR has; get that one")
-    table = _load(Path(path))
+    table = load_json(Path(path))
+    if not isinstance(table, dict):
+        raise InputError(f"{path} is not a partition file; it needs client numbers with train and test")
     splits = {"train": _index(names, labels, range(n_train)), "test": _index(names, labels, range(n_train, len(names)))}
     try:
         clients = sorted(table.keys() - {"server_imgs"}, key=int)
@@ -50,18 +55,19 @@ def read(path: str | Path, names: Sequence[str], labels: Ids, n_train: int) -> P
     return Partition(rows["train"], rows["test"], server)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load_json(path: Path) -> Any:
+    """Read a json or json.gz file that somebody else may have written."""
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
         with gzip.open(path) if packed else path.open("rb") as stream:
             text = stream.read(LARGEST + 1)
-        table = json.loads(text) if len(text) <= LARGEST else None
+        content = json.loads(text) if len(text) <= LARGEST else None
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise InputError(f"cannot read the partition file {path} ({error}); give the path of a json or json.gz file") from error
-    if not isinstance(table, dict):
+    if content is None:
         raise InputError(f"{path} is not a partition file: it must be one json object of at most {LARGEST} bytes")
-    return table
+    return content
 
 
 def _index(names: Sequence[str], labels: Ids, rows: range) -> dict[tuple[str, int], int]:

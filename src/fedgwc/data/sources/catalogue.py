@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgwc.core.errors import InputError
-from fedgwc.data.build import Pool
+from fedgwc.data.pool import Pool
 from fedgwc.data.sources import cifar, fedvision, leaf
 from fedgwc.data.sources.emnist import BUNDLE, emnist_pool, mnist_pool
 from fedgwc.data.sources.roots import Root

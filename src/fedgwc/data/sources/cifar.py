@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Ids
-from fedgwc.data.build import Pool
+from fedgwc.data.pool import Pool
 from fedgwc.data.sources.roots import Root, not_found, places
 from fedgwc.io import safe_pickle
 from fedgwc.io.checksum import check
@@ -58,7 +58,8 @@ class Cifar:
 
     def pool(self, kind: Kind) -> Pool:
         rows = np.arange(len(self.y))
-        return Pool(self.x, self.y, rows[: self.n_train], rows[self.n_train :], kind.n_classes, kind.mean, kind.std, kind.name)
+        train, test = rows[: self.n_train], rows[self.n_train :]
+        return Pool(self.x, self.y, train, test, kind.n_classes, kind.mean, kind.std, kind.name, names=self.names)
 
 
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
@@ -103,7 +104,7 @@ CIFAR100 = Kind(
 
 
 def read(kind: Kind, root: Root = None, counts: tuple[int, int] = COUNTS) -> Cifar:
-    """The whole set; `counts` are the train and test images it must have."""
+    """Read the whole set, which must have `counts` train and test images."""
     layout, place = _find(kind, root)
     slots = _slots(layout, counts)
     x = np.empty((sum(counts), PIXELS), np.uint8)
@@ -123,7 +124,7 @@ def read(kind: Kind, root: Root = None, counts: tuple[int, int] = COUNTS) -> Cif
 
 
 def _find(kind: Kind, root: Root) -> tuple[Layout, Path]:
-    """The first layout that is there; unpacked before packed, python before binary."""
+    """Find the first layout that is there; unpacked before packed, python before binary."""
     for place in places(kind.name, root):
         for layout in kind.layouts:
             for folder in (place / layout.folder, place):
@@ -138,7 +139,7 @@ def _find(kind: Kind, root: Root) -> tuple[Layout, Path]:
 
 
 def _slots(layout: Layout, counts: tuple[int, int]) -> dict[str, slice]:
-    """Which rows each file fills."""
+    """Return the rows that each file fills."""
     per_file = counts[0] // len(layout.train)
     slots = {name: slice(i * per_file, (i + 1) * per_file) for i, name in enumerate(layout.train)}
     return {**slots, layout.test: slice(counts[0], sum(counts))}

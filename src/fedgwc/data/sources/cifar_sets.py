@@ -9,8 +9,9 @@ import numpy as np
 
 from fedgwc.core.errors import InputError, NotHere
 from fedgwc.data import options
-from fedgwc.data.build import Group, federate
+from fedgwc.data.build import federate
 from fedgwc.data.federation import Federation
+from fedgwc.data.groups import Group
 from fedgwc.data.held_out import split_clients
 from fedgwc.data.sources import authors_partition, fedvision
 from fedgwc.data.sources.cifar import CIFAR10, CIFAR100, COUNTS, Cifar, Kind, read
@@ -30,9 +31,9 @@ def cifar10(
     partition_file: PartitionFile = None,
     images: Images = COUNTS,
 ) -> Federation:
-    """60,000 colour images of 32x32 pixels in 10 classes. A `partition_file` (csv of a user split) decides the clients.
+    """Deal out 60,000 colour images of 32x32 pixels in 10 classes.
 
-    `images` are the train and test images that the files must have; only made data have others than the real ones.
+    A `partition_file` (csv of a user split) decides the clients. `images` are the train and test images that the files must have; only made data have others than the real ones.
     """
     return _federation(CIFAR10, root, groups, train_size, test_size, seed, augment, partition_file, images)
 
@@ -48,7 +49,7 @@ def cifar100(
     partition_file: PartitionFile = None,
     images: Images = COUNTS,
 ) -> Federation:
-    """60,000 colour images of 32x32 pixels in 100 classes.
+    """Deal out 60,000 colour images of 32x32 pixels in 100 classes.
 
     A `partition_file` decides the clients instead of groups, sizes and seed: one that the authors of FedGWC published
     (json or json.gz), or a csv of a user split (then a seeded fifth of each client's images is its test set).
@@ -87,7 +88,10 @@ def _by_authors(data: Cifar, kind: Kind, path: Path, augment: bool) -> Federatio
 
 
 def _by_csv(data: Cifar, kind: Kind, path: Path, seed: int, augment: bool) -> Federation:
-    """A user split counts images from 0 in the order of the train files; its class column proves that it means the same ones."""
+    """Return the federation of a user split.
+
+    It counts images from 0 in the order of the train files; its class column proves that it means the same ones.
+    """
     split = fedvision.read_split(path.read_text(encoding="utf-8"), None, path.name)
     try:
         rows = np.array([int(image) for image in split.images], np.int64)

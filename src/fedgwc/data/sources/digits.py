@@ -6,8 +6,10 @@ import numpy as np
 import torch
 
 from fedgwc.data import options
-from fedgwc.data.build import Group, Pool, federate
+from fedgwc.data.build import federate
 from fedgwc.data.federation import Federation
+from fedgwc.data.groups import Group
+from fedgwc.data.pool import Pool
 
 
 def digits(
@@ -17,7 +19,10 @@ def digits(
     train_size: options.TrainSize = 12,
     test_size: options.TestSize = 5,
 ) -> Federation:
-    """1,797 handwritten digits of 1x8x8 pixels in [0, 1]; a seeded 30 % of them are test images."""
+    """Deal out 1,797 handwritten digits of 1x8x8 pixels in [0, 1].
+
+    A seeded 30 % of them are test images.
+    """
     from sklearn.datasets import load_digits
 
     raw = load_digits()

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from fedgwc.core.errors import InputError
 from fedgwc.data import options
-from fedgwc.data.build import Group, Pool, federate
+from fedgwc.data.build import federate
 from fedgwc.data.federation import Federation
+from fedgwc.data.groups import Group
+from fedgwc.data.pool import Pool
 from fedgwc.data.sources.roots import Root, not_found, places
 from fedgwc.io import idx
 
@@ -28,7 +30,10 @@ def emnist(
     test_size: options.TestSize = 100,
     augment: options.Augment = False,
 ) -> Federation:
-    """Handwritten digits and letters of 1x28x28 pixels in 47 classes: 814,255 (bymerge) or 131,600 (balanced) of them."""
+    """Deal out handwritten digits and letters of 1x28x28 pixels in 47 classes.
+
+    There are 814,255 (bymerge) or 131,600 (balanced) of them.
+    """
     return federate(emnist_pool(root, split), groups, train_size, test_size, seed, augment=augment)
 
 
@@ -41,7 +46,7 @@ def mnist(
     test_size: options.TestSize = 100,
     augment: options.Augment = False,
 ) -> Federation:
-    """70,000 handwritten digits of 1x28x28 pixels."""
+    """Deal out 70,000 handwritten digits of 1x28x28 pixels."""
     return federate(mnist_pool(root), groups, train_size, test_size, seed, augment=augment)
 
 
