@@ -154,6 +154,15 @@ def test_authors_partition_is_read_exactly(cifar100_folder: Path, tmp_path: Path
     assert "1 test images belong to nobody" in got.notes[0]
 
 
+def test_authors_partition_can_be_a_groups(cifar100_folder: Path, tmp_path: Path) -> None:
+    """Beside other groups, which get what it leaves."""
+    path = authors_file(tmp_path / "p.json", [[1, 5], [0, 9]], [[1], [0]])
+    got = federation(cifar100_folder, groups=(Group(2, "file", path=str(path)), Group(1)))
+    assert [got.train[k].tolist() for k in (0, 1)] == [[1, 5], [0, 9]]
+    assert [got.test[k].tolist() for k in (0, 1)] == [[11], [10]]
+    assert set(got.train[2]) <= {2, 3, 4, 6, 7, 8}
+
+
 def test_authors_partition_must_fit(cifar100_folder: Path, tmp_path: Path) -> None:
     path = authors_file(tmp_path / "p.json", [[1, 5], [1]], [[1], [0]])
     with pytest.raises(InputError, match="two clients"):

@@ -54,7 +54,7 @@ def _of_digits(partition: str, clients: int) -> list[Assignment]:
 
 
 def show_federation(federation: Federation) -> None:
-    """Print a row per client, or for some of them, and a summary."""
+    """Print a row per client, or for some, and a summary."""
     from rich.console import Console
 
     console = Console(highlight=False)

@@ -52,7 +52,7 @@ def _held(there: Ids, n_clients: int, k: int, rng: np.random.Generator) -> Ids:
 
 
 def _even_shares(held: Ids, there: Ids, size: int) -> Ids:
-    """Share sizes evenly among classes, and scarce classes evenly among clients: [n_clients, C]."""
+    """Share sizes among classes and scarce classes among clients: [n_clients, C]."""
     turn = held.cumsum(1) * held  # 1, 2, ... for a client's classes
     k = held.sum(1, keepdims=True)
     want = held * (size // k + (turn <= size % k))

@@ -16,9 +16,9 @@ from fedgwc.data.partitions.mixes import warn_filled
 def same_shares(labels: ArrayLike, counts: ArrayLike, sizes: ArrayLike, seed: int) -> list[Ids]:
     """Deal clients the class shares of `counts` [n_clients, C].
 
-    Shares are rounded to whole samples. Test sets are made like this: drawn at random from the mix of a training set, they would hold classes that are not in it.
-    Where a class is used up, a client takes more of its other classes, and where these are too, of any; a warning says how
-    many did. `sizes` [n_clients] may differ.
+    Shares are rounded to whole samples, and `sizes` [n_clients] may differ. Test sets are made like this: drawn at random from
+    the mix of a training set, they would hold classes that are not in it. Where a class is used up, a client takes more of its
+    other classes, and where these are too, of any; a warning says how many did.
 
     >>> [rows] = same_shares([0, 0, 0, 1, 1, 1, 2], counts=[[50, 25, 0]], sizes=[3], seed=0)
     >>> sorted([0, 0, 0, 1, 1, 1, 2][i] for i in rows)

@@ -124,7 +124,7 @@ def read(kind: Kind, root: Root = None, counts: tuple[int, int] = COUNTS) -> Cif
 
 
 def _find(kind: Kind, root: Root) -> tuple[Layout, Path]:
-    """Find the first layout that is there; unpacked before packed, python before binary."""
+    """Find the first layout: unpacked before packed, python before binary."""
     for place in places(kind.name, root):
         for layout in kind.layouts:
             for folder in (place / layout.folder, place):

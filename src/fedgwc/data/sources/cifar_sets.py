@@ -33,7 +33,8 @@ def cifar10(
 ) -> Federation:
     """Deal out 60,000 colour images of 32x32 pixels in 10 classes.
 
-    A `partition_file` (csv of a user split) decides the clients. `images` are the train and test images that the files must have; only made data have others than the real ones.
+    A `partition_file` (csv of a user split) decides the clients. `images` are the train and test images that the files must
+    have; only made data have others than the real ones.
     """
     return _federation(CIFAR10, root, groups, train_size, test_size, seed, augment, partition_file, images)
 
