@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedgwc.algorithms.auto.settings import used
-from fedgwc.core.settings import flatten, parse_assignment
+from fedgwc.core.settings import flatten, parse_assignment, plain
+from fedgwc.core.work import LocalTraining
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, OURS, POINTS, Entry, Row, varied
 from fedgwc.reproduce.plan import is_idle, short, today
@@ -106,7 +107,8 @@ def _identity(outcome: Outcome) -> str:
 
 def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
     """Settings by their full names; where the data lie is of no account."""
-    flat = used(flatten({name: tables[name] for name in SETTINGS}))
+    # What came to [local] after a run was made has a default under which clients train as they did.
+    flat = flatten({"local": plain(LocalTraining())}) | used(flatten({name: tables[name] for name in SETTINGS}))
     return {key: value for key, value in flat.items() if key != "data.root"}
 
 
