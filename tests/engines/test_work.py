@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from fedgwc.training.optimisers import OPTIMISERS, Optimiser
 
 Small = Callable[..., Experiment]
 WAYS = ("stacked", "one-by-one", "workers")
-EXACT = {"rtol": 1e-9, "atol": 1e-12}
+EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}
 SIGN = Optimiser(lambda gradient, memory, parameters, local: (gradient.sign(), ()))
 NETS: dict[str, Callable[[], nn.Module]] = {
     "mlp": lambda: nn.Sequential(nn.Flatten(), nn.Linear(9, 5), nn.ReLU(), nn.Linear(5, 3)),
@@ -94,9 +95,7 @@ def test_every_optimiser_is_the_same_on_every_engine(name: str, ordered: bool, n
 
 @pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize("how", WAYS)
-def test_entries_that_do_not_move_come_back_as_they_were_sent(
-    how: str, name: str, net: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entries_that_do_not_move_stay_as_they_were_sent(how: str, name: str, net: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded, "AFTER", 1)
     momentum = 0.5 if name == "sgd" else 0.0
     local = LocalTraining(steps=3, batch=5, lr=0.3, optimiser=name, weight_decay=0.1, prox=0.5, momentum=momentum)

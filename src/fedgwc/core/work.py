@@ -1,4 +1,4 @@
-"""What clients shall do in a round: how they train, from where they are held back, and which entries of the model move."""
+"""The work of clients in a round: how they train, which point holds them back, and which entries of the model move."""
 
 from __future__ import annotations
 
