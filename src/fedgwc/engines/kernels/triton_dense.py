@@ -111,7 +111,7 @@ def _descend(
     if SCHEDULED:
         value = old - tl.load(rate + client) * g
     if MASKED:
-        value = tl.where(tl.load(moves + client * smn + e, mask=mask, other=False), value, old)
+        value = tl.where(tl.load(moves + client * smn + e, mask=mask, other=0), value, old)
     if RAGGED:
         value = tl.where(tl.load(working + client), value, old)
     tl.store(new + client * D + e, value, mask=mask)
