@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from fedgwc.algorithms.perception import perception_distances
-from fedgwc.algorithms.spectral import coordinates, davies_bouldin
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal, ortho_group
 from sklearn.mixture import GaussianMixture
 
 from fedgwc.algorithms.auto.cuts import NARROWEST, Cut, best_cut, seen_across, standing_cuts
+from fedgwc.algorithms.perception import perception_distances
+from fedgwc.algorithms.spectral import coordinates, davies_bouldin
 from fedgwc.core.types import Floats, Ids
 from fedgwc.metrics import adjusted_rand_index
 

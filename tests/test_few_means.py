@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from fedgwc.algorithms.spectral import FEW, davies_bouldin
 from sklearn.cluster import KMeans
 from sklearn.metrics import davies_bouldin_score
 
 from fedgwc.algorithms.kmeans import few_means
+from fedgwc.algorithms.spectral import FEW, davies_bouldin
 from fedgwc.core.types import Floats, Ids
 
 

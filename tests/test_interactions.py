@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedgwc.algorithms.spectral import embedding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedgwc.algorithms.auto.readings import first_losses, gaussian_rewards, gaussian_sides, gaussian_spreads, loss_variances
 from fedgwc.algorithms.fedgwc import perception
 from fedgwc.algorithms.fedgwc.interactions import affinity, fedgw_cluster, update_interactions, update_weights, weight_interval
+from fedgwc.algorithms.spectral import embedding
 from fedgwc.core.errors import InputError
 from fedgwc.metrics import adjusted_rand_index
 

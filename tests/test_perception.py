@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedgwc.algorithms.perception import add_distances, perception_distances
 
 from fedgwc.algorithms.fedgwc import perception
+from fedgwc.algorithms.perception import add_distances, perception_distances
 from fedgwc.core.errors import InputError
 
 

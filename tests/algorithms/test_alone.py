@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from fedgwc.flower.joining import grow
 
 from fedgwc.algorithms.alone import Alone, AloneState
 from fedgwc.core.types import Rng
 from fedgwc.data.rows import Rows
 from fedgwc.engines.simulator import Simulator
-from fedgwc.flower.joining import grow
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run
 

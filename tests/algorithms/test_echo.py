@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fedgwc.flower.joining import grow
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from fedgwc.algorithms.auto.proposals import _groups
 from fedgwc.algorithms.auto.readings import Readings, bounded
 from fedgwc.algorithms.auto.windows import cloud, helping_axes, places
 from fedgwc.core.types import Rng, Updates
-from fedgwc.flower.joining import grow
 from fedgwc.metrics import adjusted_rand_index
 from fedgwc.runs.loop import rounds
 

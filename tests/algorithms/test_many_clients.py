@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedgwc.algorithms.perception import perception_distances
-from fedgwc.algorithms.spectral import coordinates, principal_axes
 from fedgwc.flower.joining import grow
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +15,8 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.algorithms.auto.readings import gaussian_rewards
 from fedgwc.algorithms.auto.windows import mean_if_unseen
+from fedgwc.algorithms.perception import perception_distances
+from fedgwc.algorithms.spectral import coordinates, principal_axes
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Rng, Updates
 from fedgwc.io.state_file import nbytes, pack, unpack

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from fake_engine import FakeEngine, alike_until, drifting, private
+from fedgwc.flower.joining import grow
 from trials import FORCED, KIND, ODD, TRIALS, by_pairs_and_by_client, heard, ids, members, play, sound, told, waiting_in
 
 from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.algorithms.auto.state import FedGWCState
-from fedgwc.flower.joining import grow
 from fedgwc.io.state_file import pack, unpack
 from fedgwc.runs.loop import rounds
 

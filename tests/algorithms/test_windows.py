@@ -9,6 +9,7 @@ from typing import get_args, get_type_hints
 import numpy as np
 import pytest
 import torch
+from fedgwc.flower.joining import grow
 
 from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.algorithms.auto.cuts import Cut
@@ -20,7 +21,6 @@ from fedgwc.algorithms.fedgwc import perception
 from fedgwc.algorithms.perception import perception_distances
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Rng, Updates
-from fedgwc.flower.joining import grow
 from fedgwc.io.state_file import pack, unpack
 from fedgwc.metrics import adjusted_rand_index
 from fedgwc.runs.loop import rounds

@@ -10,7 +10,7 @@ from torch import nn
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.aggregate import Aggregator, Server
 from fedgwc.core.types import Rng, Updates
-from fedgwc.core.work import LocalTraining
+from fedgwc.core.work import LocalTraining, Work
 from fedgwc.data import Federation, Rows
 from fedgwc.engines import evaluate
 from fedgwc.engines.settings import EngineSettings, running
@@ -18,6 +18,7 @@ from fedgwc.engines.simulator import Simulator
 from fedgwc.models import cnn, lenet5
 from fedgwc.runs.loop import run
 from fedgwc.runs.together import run_together
+from fedgwc.training.optimisers import OPTIMISERS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -69,6 +70,51 @@ def test_cuda_equals_the_plain_loop(name: str, sizes: list[int], batch: int, gra
         torch.testing.assert_close(a.models, b.models.cpu(), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(a.losses, b.losses, rtol=1e-4, atol=1e-5, equal_nan=True)
     assert fast.how == "stacked"
+
+
+@pytest.mark.parametrize("settings", [{}, {"graphs": False}, {"how": "one-by-one"}], ids=["graphs", "eager", "one by one"])
+@pytest.mark.parametrize("optimiser", OPTIMISERS)
+@pytest.mark.parametrize("name", ["cnn", "batch norm"])
+def test_a_rounds_rate_anchor_and_mask_are_followed_anew(name: str, optimiser: str, settings: dict[str, object]) -> None:
+    """A graph is recorded in the first round; the others bring other values of everything."""
+    torch.manual_seed(0)
+    federation, module = photographs([40, 7, 25, 16, 40]), NETS[name]()
+    local = LocalTraining(
+        epochs=1, batch=16, lr=0.02, optimiser=optimiser, eps=1e-2, weight_decay=1e-3, prox=0.1,
+        clip=0.0 if optimiser == "sgd" else 1.0, schedule="cosine", horizon=4,
+    )  # fmt: skip
+    plain = Simulator(federation, module, local, EngineSettings(device="cpu", how="one-by-one"))
+    fast = Simulator(federation, module, local, EngineSettings(device="cuda", precision="float32", **settings))  # type: ignore[arg-type]
+    start, clients, which = plain.model.vector(), np.arange(5), np.array([0, 1, 0, 1, 1])
+    models = torch.stack([start, start + 0.01])
+    for number in (1, 3, 4):
+        moves = torch.arange(len(start)) % 4 != number % 4
+        work = Work(number, models + 0.1 * number, moves)
+        a, b = (e.train(clients, models, which, number, work) for e in (plain, fast))
+        torch.testing.assert_close(a.models, b.models.cpu(), rtol=1e-3, atol=1e-4)
+        assert torch.equal(b.models.cpu()[:, ~moves], models[which][:, ~moves])
+    assert fast.how == settings.get("how", "stacked")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("settings", [{}, {"graphs": False}, {"dtype": "float64"}], ids=["graphs", "eager", "float64"])
+def test_the_second_card_computes_what_the_first_does(settings: dict[str, object]) -> None:
+    """While the first is the current one, and after the first has recorded."""
+    torch.manual_seed(0)
+    federation, module = photographs([40] * 3), NETS["cnn"]()
+    local = LocalTraining(epochs=1, batch=16, lr=0.05)
+    found = []
+    for device in ("cuda:0", "cuda:1"):
+        engine = Simulator(federation, module, local, EngineSettings(device=device, precision="float32", **settings))  # type: ignore[arg-type]
+        start = engine.model.vector()[None]
+        for seed in (1, 2):
+            updates = engine.train(np.arange(3), start, np.zeros(3, np.int64), seed)
+        scores = engine.evaluate(np.arange(3), start, np.zeros(3, np.int64))
+        assert str(updates.models.device) == device
+        assert engine.how == "stacked"
+        found.append((updates.models.cpu(), scores.loss))
+    torch.testing.assert_close(found[0][0], found[1][0])
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5)
 
 
 @pytest.mark.parametrize("graphs", [True, False])

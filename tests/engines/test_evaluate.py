@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedgwc.core.types import Scores
+from fedgwc.core.types import Scores, Split
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation, Rows
 from fedgwc.engines import recorded
@@ -81,6 +81,21 @@ def test_scores_are_those_of_a_plain_loop(name: str, how: str, question: str, sp
     expected = loop(engine, name, clients, models, which, split)
     for _ in range(3):
         assert_same(engine.evaluate(clients, models, which, split), expected)
+
+
+class ThreeSplits(Federation):
+    """Whose clients hold their test samples back for validation, in another order."""
+
+    def rows(self, split: Split) -> Rows:
+        return Rows.of([self.test[k][::-1] for k in range(self.n_clients)]) if split == "validation" else super().rows(split)
+
+
+def test_any_split_that_a_federation_has_can_be_scored() -> None:
+    engine, models = engine_of(dtype="float64")
+    three = Simulator(ThreeSplits(**vars(engine.federation)), NETS["mlp"](), settings=engine.settings)
+    for question in QUESTIONS.values():
+        ways = [three.evaluate(question[0], models, question[1], split) for split in ("validation", "test")]
+        assert_same(*ways)
 
 
 @pytest.mark.parametrize("how", ["stacked", "one-by-one"])

@@ -8,6 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedgwc.core.work import LocalTraining
+from fedgwc.training.optimisers import descent
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -88,22 +89,27 @@ def test_dense_and_loss() -> None:
 
 
 @pytest.mark.parametrize("ragged", [True, False])
+@pytest.mark.parametrize("given", [False, True], ids=["settings only", "rate and mask"])
 @pytest.mark.parametrize("local", [LocalTraining(lr=0.1), LocalTraining(lr=0.1, weight_decay=0.1, momentum=0.5, prox=0.3)])
-def test_descend(local: LocalTraining, ragged: bool) -> None:
+def test_descend(local: LocalTraining, given: bool, ragged: bool) -> None:
+    """Against the step that all other engines take."""
     from fedgwc.engines.kernels.triton_dense import descend
 
     torch.manual_seed(0)
     theta, anchor, velocity = random(3, 2120), random(3, 2120), random(3, 2100 if local.momentum else 0)
     grads = [random(3, 40, 50), random(3, 100)[:, :17], random(3, 83)]
     working = torch.tensor([True, False, True], device="cuda") if ragged else None
-    old = theta[:, :2100]
-    g = torch.cat([t.flatten(1) for t in grads], 1) + local.weight_decay * old + local.prox * (old - anchor[:, :2100])
-    g = g + local.momentum * velocity if local.momentum else g
-    expected = old - local.lr * g
-    new, moved = descend(theta, grads, velocity, anchor, working, local)
+    moves, rate = (random(3, 2120) > 0, random(3, 1).abs()) if given else (theta.new_empty(3, 0), theta.new_empty(3, 0))
+    old, g = theta[:, :2100], torch.cat([t.flatten(1) for t in grads], 1)
+    memory = (velocity,) if local.momentum else ()
+    expected, *kept = torch.func.vmap(descent(local))(old, g, anchor[:, :2100], moves[:, :2100], rate, *memory)
+    new, moved = descend(theta, grads, velocity, anchor, moves, rate, working, local)
     torch.testing.assert_close(new[:, :2100], expected if working is None else torch.where(working[:, None], expected, old))
-    if local.momentum:
-        torch.testing.assert_close(moved, g)
+    if given:
+        stays = ~moves[:, :2100]
+        assert torch.equal(new[:, :2100][stays], old[stays])
+    else:
+        torch.testing.assert_close(moved, kept[0] if kept else velocity)
 
 
 def test_images_last() -> None:

@@ -1,4 +1,4 @@
-"""What clients shall do in a round: how they train, from where they are held back, and which entries of the model move."""
+"""The work of clients in a round: how they train, which point holds them back, and which entries of the model move."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ class LocalTraining:
     lr_end: Annotated[float, "of lr, what is left of it at the horizon; with step, after each drop"] = 0.1
     weight_decay: Annotated[float, "times the weights, added to the gradient (with adamw, to the step)"] = 0.0
     momentum: Annotated[float, "of sgd, in [0, 1)"] = 0.0
-    betas: Annotated[tuple[float, ...], "of adam and adamw: inertia of the mean gradient and mean square"] = (
-        0.9,
-        0.999,
-    )
+    betas: Annotated[tuple[float, ...], "of adam and adamw: inertia of their two means"] = (0.9, 0.999)
     eps: Annotated[float, "of adam and adamw: added to what they divide by"] = 1e-8
     clip: Annotated[float, "largest norm of a step's loss gradient, which is scaled down to it; 0: no limit"] = 0.0
     prox: Annotated[float, "> 0: FedProx, a pull of this strength towards the model that was sent, or the round's anchor"] = 0.0

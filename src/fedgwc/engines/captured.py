@@ -1,4 +1,4 @@
-"""Programs recorded as CUDA graphs: thousands of kernels launched as one, with nothing for Python to do in between."""
+"""CUDA graphs: thousands of kernels launched as one, with nothing for Python to do in between."""
 
 from __future__ import annotations
 

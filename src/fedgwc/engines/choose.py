@@ -1,4 +1,4 @@
-"""Which way to run a cohort suits a model and a machine."""
+"""The choice of how to run a cohort, by the model and the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger("fedgwc")
 
 @dataclass(frozen=True)
 class Traits:
-    """What about a model decides how its clients can be run."""
+    """Properties of a model that decide how its clients can be run."""
 
     convolutional: bool
     batch_norm: bool
@@ -23,7 +23,10 @@ class Traits:
 
 
 def traits_of(module: nn.Module) -> Traits:
-    """Of a module as it trains: layers in evaluation mode have no batch statistics and draw nothing."""
+    """Read the traits of a module as it trains.
+
+    Layers in evaluation mode have no batch statistics and draw nothing.
+    """
     layers = list(module.modules())
     return Traits(
         any(isinstance(m, nn.modules.conv._ConvNd) for m in layers),
@@ -33,7 +36,7 @@ def traits_of(module: nn.Module) -> Traits:
 
 
 def choose(settings: EngineSettings, traits: Traits, device: torch.device) -> tuple[How, int, int]:
-    """(how, threads, workers). Measured in docs/speed.md."""
+    """Choose (how, threads, workers), as measured in docs/speed.md."""
     how = _how(settings, traits, device)
     workers = (settings.workers or cores()) if how == "workers" else 0
     # A second thread in the short operators of a small stacked model only waits, and if another process holds its core
@@ -43,7 +46,7 @@ def choose(settings: EngineSettings, traits: Traits, device: torch.device) -> tu
 
 
 def most_stacked(size: int, device: torch.device) -> int:
-    """Clients of `size` floats stacked at once.
+    """Return how many models of `size` floats to stack at once.
 
     A step holds about six copies of their models: sent, present and next ones, gradients in parts and as a whole. On a CPU
     they should stay in its cache (measured in docs/speed.md), on a GPU in its memory.

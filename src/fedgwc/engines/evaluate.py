@@ -1,4 +1,4 @@
-"""Models scored on clients' samples: those that share their samples as one, and all results read back at the end."""
+"""Evaluation: models that share their samples run as one, and all results are read back at the end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Evaluation:
         self._recorded = None if cuda else Recorded(record=recorded_stack)
 
     def __call__(self, clients: Ids, models: Tensor, which: Ids, split: Split, stacked: bool) -> Scores:
-        """clients and which [n], models [M, D]; `stacked`: models may run together."""
+        """Score models[which] on each client's samples of a split; `stacked`: models may run together."""
         rows, n_classes = self.federation.rows(split), self.federation.n_classes
         models = models.to(self.model.device, self.model.dtype)
         groups = list(_sharing(clients, which))
@@ -69,7 +69,7 @@ class Evaluation:
         return Scores(clients, mean, correct, total.astype(np.float64))
 
     def _score(self, models: Tensor, alike: Ids, at: Ids, stacked: bool) -> Tensor:
-        """models[alike] on the samples `at` [R] -> [2, g, R] on the device: losses, and 1 where the answer is right."""
+        """Score models[alike] on the samples `at` [R]: [2, g, R], losses and 1 where the answer is right."""
         if stacked and self._stacks and (self._width or min(len(alike), self._chunk) > 1):
             try:
                 return self._as_one(models, alike, at)
@@ -92,7 +92,7 @@ class Evaluation:
         return torch.cat(reports, 2)
 
     def _as_one(self, models: Tensor, alike: Ids, at: Ids) -> Tensor:
-        """As many models at a time as fit, always on equally many samples: to fill the last piece some are scored twice."""
+        """Score as many models at a time as fit, on equally many samples; to fill the last piece some count twice."""
         n_pieces = -(-len(at) // (self._width or max(32, self._batch // min(len(alike), self._chunk))))
         width = self._width or -(-len(at) // n_pieces)
         pieces = torch.from_numpy(np.resize(at, (n_pieces, width))).to(models.device)
@@ -103,7 +103,7 @@ class Evaluation:
         return torch.cat(reports, 1)[:, :, : len(at)]
 
     def _run(self, theta: Tensor, rows: Tensor) -> Tensor:
-        """theta [g, D], rows [B] -> [2, g, B]; what keeps coming is recorded."""
+        """Score theta [g, D] on rows [B], [2, g, B]; shapes that keep coming are recorded."""
         shape = (len(theta), len(rows))
         if self._captured is not None:
             return self._captured(shape, self._program, theta, rows)[0].clone()  # the recording will write there again
@@ -117,7 +117,7 @@ class Evaluation:
 
 
 def _sharing(clients: Ids, which: Ids) -> Iterator[tuple[Ids, Ids]]:
-    """Models [g] that score the same clients, and the rows [g, c] of `clients` where they do."""
+    """Group the models [g] that score the same clients, with the rows [g, c] of `clients` where they do."""
     groups: dict[bytes, list[tuple[int, Ids]]] = {}
     for model in np.unique(which):
         mine = np.flatnonzero(which == model)
@@ -128,14 +128,14 @@ def _sharing(clients: Ids, which: Ids) -> Iterator[tuple[Ids, Ids]]:
 
 
 def _report(logits: Tensor, y: Tensor) -> Tensor:
-    """logits [g, B, C], labels [B] -> [2, g, B]: each sample's loss, and 1 where its label has the largest logit."""
+    """Return each sample's loss, and 1 where its label has the largest logit: [2, g, B] of logits [g, B, C]."""
     shape = logits.shape[:2]
     loss = F.cross_entropy(logits.flatten(0, 1), y.expand(shape).reshape(-1), reduction="none").view(shape)
     return torch.stack([loss, (logits.argmax(2) == y).to(loss.dtype)])
 
 
 def _evaluating(like: FlatModel, module: nn.Module) -> FlatModel:
-    """Without Dropout, and with BatchNorm's running statistics."""
+    """Copy a model for evaluation, without Dropout and with BatchNorm's running statistics."""
     model = FlatModel(module, like.dtype, like.device)
     model.module.eval()
     return model
@@ -146,7 +146,7 @@ def _logits_of(model: FlatModel, copies: bool = False) -> Logits:
 
 
 def _in_triton(model: FlatModel, settings: EngineSettings, traits: Traits) -> Logits:
-    """For a GPU, and under vmap only."""
+    """Return the logits in Triton kernels, for a GPU and under vmap only."""
     precision = "ieee" if settings.precision == "float32" else "tf32"  # bf16 is for training
     twin = _evaluating(model, fused(model.module, precision))
     return stacked_conv.wrapped(_logits_of(twin), precision, channels_last=not traits.batch_norm)

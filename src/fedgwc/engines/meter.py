@@ -1,4 +1,4 @@
-"""An engine seen from outside: what went over the wire, what clients computed and reported, and who did not answer."""
+"""An engine seen from outside: its costs, its clients' reports and their failures."""
 
 from __future__ import annotations
 

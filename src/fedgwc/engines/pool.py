@@ -1,4 +1,4 @@
-"""One engine for several runs: what some of them ask to train in a round is one stacked call.
+"""One engine for several runs, whose cohorts train in one stacked call.
 
 A GPU that trains ten clients at a time is not always busy: it waits while the host reads losses and takes the server's
 step. Runs that differ in their seed or in their algorithm train the same network in the same way, so their cohorts can

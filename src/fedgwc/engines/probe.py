@@ -1,4 +1,4 @@
-"""Whether a model fits the data, asked once before anybody trains: later the answer comes from the middle of a round."""
+"""A check that a model fits the data, before anybody trains: later the answer comes from the middle of a round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedgwc.core.errors import InputError
 
 
 def check_fits(module: nn.Module, shape: tuple[int, ...], n_classes: int) -> None:
-    """One sample of `shape` must give a score for each class."""
+    """Refuse a module that does not score a sample of `shape` for each class."""
     if not isinstance(module, nn.Module):
         raise InputError(f"the model must be a torch module, an instance, got {module!r}")
     modes = {layer: layer.training for layer in module.modules()}  # single layers may be frozen in evaluation mode

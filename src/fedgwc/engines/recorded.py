@@ -1,4 +1,4 @@
-"""Programs recorded for TorchScript's executor: what `captured` is for CUDA, on a CPU."""
+"""TorchScript programs: on a CPU what `captured` is on CUDA."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Recorded:
 
 
 def replayable(program: Callable[..., Any], inputs: tuple[Tensor, ...]) -> Callable[..., Any]:
-    """`program` without its Python, for inputs like these; itself where TorchScript cannot say what it does."""
+    """Record `program` without its Python, for inputs like these; itself where TorchScript cannot say what it does."""
     # Copies: inputs that are one tensor here would be taken for one input.
     copies = tuple(t.clone() for t in inputs)
     try:

@@ -1,4 +1,4 @@
-"""What a round changes about local training, as tensors: a recorded program takes them as inputs and never keeps their values."""
+"""A round's changes to local training, as tensors: a recorded program takes them as inputs and never keeps their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One client's step turned into a whole cohort's, without the overhead of doing so again at every step."""
+"""A whole cohort's step made of one client's, once per shape and not at every step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StackedStep:
 
 
 def recorded_stack(function: Callable[..., Any], args: tuple[Tensor, ...]) -> Callable[..., Any]:
-    """A function that uses vmap or grad, for arguments like these, without either and without its Python."""
+    """Record a function that uses vmap or grad, for arguments like these, without either and without its Python."""
     # Copies: in the first step theta and the anchor are one tensor, and the recorder would take them for one input.
     graph = make_fx(lambda *a: function(*a))(*(a.clone() for a in args))  # a lambda, because a method's `self` would count
     _remove_idle_operations(graph)
@@ -52,7 +52,7 @@ def recorded_stack(function: Callable[..., Any], args: tuple[Tensor, ...]) -> Ca
 
 
 def _remove_idle_operations(graph: GraphModule) -> None:
-    """vmap and grad leave many operations that change nothing: a view in the shape that was, a transpose and back, times 1."""
+    """Remove operations that change nothing: a view in the shape that was, a transpose and back, times 1."""
     for node in graph.graph.nodes:
         if node.target in SAME_IF_SHAPED_ALIKE or (node.target == ATEN.mul.Tensor and _is_one(node.args[1])):
             before = node.args[0]
@@ -67,7 +67,7 @@ def _remove_idle_operations(graph: GraphModule) -> None:
 
 
 def _is_one(node: Any) -> bool:
-    """Ones in any shape, such as the slope of a loss with respect to itself."""
+    """Recognise ones in any shape, such as the slope of a loss with respect to itself."""
     while getattr(node, "target", None) in (ATEN.view.default, ATEN.expand.default, ATEN.unsqueeze.default):
         node = node.args[0]
     return getattr(node, "target", None) == ATEN.ones_like.default

@@ -43,11 +43,11 @@ def _triton_descent(local: LocalTraining) -> Callable[..., tuple[Tensor, ...]]:
     def descend(
         theta: Tensor, grads: list[Tensor], anchor: Tensor, moves: Tensor, rate: Tensor, working: Tensor | None, *memory: Tensor
     ) -> tuple[Tensor, ...]:
-        from fedgwc.engines.kernels.triton_dense import descend
+        from fedgwc.engines.kernels.triton_dense import descend as launch
 
-        n_params = sum(g[0].numel() for g in grads)
+        n_params = sum(g.shape[1:].numel() for g in grads)
         velocity = memory[0] if memory else theta.new_zeros(len(theta), n_params if local.momentum else 0)
-        new, velocity = descend(theta, grads, velocity, anchor, moves, rate, working, local)
+        new, velocity = launch(theta, grads, velocity, anchor, moves, rate, working, local)
         return (new, velocity) if local.momentum else (new,)
 
     return descend

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedgwc.core.settings import flatten, parse_assignment
+from fedgwc.core.settings import flatten, parse_assignment, plain
+from fedgwc.core.work import LocalTraining
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, OURS, POINTS, Entry, Row, varied
 from fedgwc.reproduce.plan import is_idle, short, today
@@ -105,7 +106,8 @@ def _identity(outcome: Outcome) -> str:
 
 def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
     """Settings by their full names; where the data lie is of no account."""
-    flat = flatten({name: tables[name] for name in SETTINGS})
+    # What came to [local] after a run was made has a default under which clients train as they did.
+    flat = flatten({"local": plain(LocalTraining())}) | flatten({name: tables[name] for name in SETTINGS})
     return {key: value for key, value in flat.items() if key != "data.root"}
 
 

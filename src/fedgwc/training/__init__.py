@@ -1,1 +1,1 @@
-"""What a client does: local SGD on a model that is one vector."""
+"""Local training: a client's steps on a model that is one vector."""

@@ -10,7 +10,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 
 def weighted_cross_entropy(out: Tensor, y: Tensor, w: Tensor) -> Tensor:
-    """sum of w * cross_entropy(out, y), and its gradient in `out`: out [B, C], y and w [B].
+    """Return the sum of w * cross_entropy(out, y), for out [B, C], y and w [B].
 
     `F.cross_entropy` also knows labels to ignore. Stacked, that alone takes 20 operations, half of a small model's step.
     A `TorchFunctionMode` may put a kernel of its own in this place, as it may for PyTorch's functions.

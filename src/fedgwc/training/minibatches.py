@@ -1,4 +1,4 @@
-"""Which samples a client uses in each step: a cohort's minibatches as one stacked expression."""
+"""A cohort's minibatches as one stacked expression."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bounds:
 
     @classmethod
     def of(cls, local: LocalTraining, sizes: Tensor) -> Bounds:
-        """sizes [n]."""
+        """Measure the shapes for clients of these sizes [n]."""
         steps, widths = local.step_counts(sizes), local.batch_sizes(sizes)
         most, width = int(steps.max()), int(widths.max())
         even = int(widths.min()) == width and int(steps.min()) == most
@@ -32,7 +32,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Minibatches:
-    """Which of its own samples each client uses in each step."""
+    """The samples that each client uses in each step, by their numbers among its own."""
 
     places: Tensor  # [n, S, B] numbers in 0..size-1
     weights: Tensor  # [n, S, B] 1 / (real samples of the step), 0 where padded or past the client's last step
@@ -40,7 +40,10 @@ class Minibatches:
 
 
 def minibatches(local: LocalTraining, sizes: Tensor, keys: Tensor, bounds: Bounds | None = None) -> Minibatches:
-    """All minibatches of a cohort at once. sizes and keys [n]; `bounds`, at least its own, keep this free of device reads."""
+    """Draw all minibatches of a cohort, of sizes and keys [n].
+
+    `bounds`, at least the cohort's own, keep this free of device reads.
+    """
     bounds = bounds or Bounds.of(local, sizes)
     width = local.batch_sizes(sizes)[:, None, None]  # [n, 1, 1]
     per_epoch = sizes[:, None] // width[:, 0]  # [n, 1]

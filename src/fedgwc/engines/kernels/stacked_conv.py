@@ -22,7 +22,7 @@ Pair = tuple[int, int]
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Triton comes with PyTorch's CUDA builds."""
+    """Tell whether our kernels can run; Triton comes with PyTorch's CUDA builds."""
     if device.type != "cuda" or dtype != torch.float32:
         return False
     try:
@@ -33,7 +33,7 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def wrapped(f: Callable[..., Any], precision: str, channels_last: bool = True) -> Callable[..., Any]:
-    """`f` with its convolutions stacked, in `precision` "ieee", "tf32" or "bf16"; their outputs channels last or not."""
+    """Run the convolutions of `f` stacked, in `precision` "ieee", "tf32" or "bf16"; outputs channels last or not."""
 
     def call(*args: Any) -> Any:
         with StackedConvolutions(precision, channels_last), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
@@ -96,7 +96,7 @@ def _is_square_pool(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> bool:
-    """2x2 squares side by side, the pooling of nearly every small network."""
+    """Recognise 2x2 squares side by side, the pooling of nearly every small network."""
     sides = (_pair(kernel_size), _pair(stride or kernel_size), _pair(padding), _pair(dilation))
     return x.ndim == 4 and sides == ((2, 2), (2, 2), (0, 0), (1, 1)) and not ceil_mode and not return_indices
 

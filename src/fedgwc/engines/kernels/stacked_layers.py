@@ -18,7 +18,7 @@ Pair = tuple[int, int]
 
 
 def fused(module: nn.Module, precision: str) -> nn.Module:
-    """A copy for `precision` "ieee", "tf32" or "bf16", which can only be called under vmap."""
+    """Copy a module with fused layers, for `precision` "ieee", "tf32" or "bf16" and under vmap only."""
     twin = copy.deepcopy(module)
     for sequence in [m for m in twin.modules() if type(m) is nn.Sequential]:
         names = list(sequence._modules)
@@ -32,7 +32,7 @@ def fused(module: nn.Module, precision: str) -> nn.Module:
 
 
 def _together(run: Sequence[nn.Module | None], precision: str) -> tuple[nn.Module | None, int]:
-    """One layer for the first of `run`, and how many of them it stands for."""
+    """Fuse the first layers of `run` into one, and count them."""
     first, rest = run[0], run[1:]
     if type(first) is nn.Linear:
         relu = bool(rest) and type(rest[0]) is nn.ReLU
@@ -53,7 +53,7 @@ def _is_plain(c: nn.Conv2d) -> bool:
 
 
 def _is_square(p: nn.Module | None) -> bool:
-    """2x2 squares side by side, the pooling of nearly every small network."""
+    """Recognise 2x2 squares side by side, the pooling of nearly every small network."""
     if type(p) is not nn.MaxPool2d or p.ceil_mode or p.return_indices:
         return False
     settings = [v if isinstance(v, tuple) else (v, v) for v in (p.kernel_size, p.stride, p.padding, p.dilation)]
@@ -97,12 +97,12 @@ class Dense(nn.Module):
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """logits [B, C], labels [B] -> losses [B]."""
+    """Return the losses [B] of logits [B, C]."""
     return _CrossEntropy.apply(logits.float(), labels)  # type: ignore[no-any-return]
 
 
 def _cast(precision: str, *tensors: Tensor | None) -> Any:
-    """What autocast does to a layer's arguments."""
+    """Cast a layer's arguments as autocast does."""
     return [t.bfloat16() if precision == "bf16" and t is not None else t for t in tensors]
 
 
@@ -217,7 +217,7 @@ class _CrossEntropyGradient(_Stacked):
 
 
 def _front(info: Any, in_dims: Any, *tensors: Tensor | None) -> Any:
-    """Each with its axis of clients first."""
+    """Move the axis of clients to the front."""
     n = info.batch_size
     pairs = zip(tensors, in_dims, strict=False)
     return [None if t is None else t.expand(n, *t.shape) if dim is None else t.movedim(dim, 0) for t, dim in pairs]

@@ -191,19 +191,22 @@ def _input_gradient(
 
 
 def fits(batch: int) -> bool:
-    """Tiles hold images by sixteens; other batches would be padded."""
+    """Tell whether a batch fills tiles, which hold images by sixteens."""
     return batch % 16 == 0
 
 
 def _images(batch: int) -> int:
-    """Of a tile."""
+    """Return how many images a tile holds."""
     return next(size for size in (64, 32, 16) if batch % size == 0)
 
 
 def forward(
     x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, relu: bool, precision: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """x [n, B, C, H, W], w [n, O, C, kh, kw], bias [n, O] -> y [n, B, O, Hp, Wp], channels last; y and `where`, images last."""
+    """Convolve x [n, B, C, H, W] with w [n, O, C, kh, kw] and pool: y [n, B, O, Hp, Wp], twice, and which of a square each is.
+
+    The first y has the channels last, the others the images.
+    """
     table = w.permute(0, 1, 3, 4, 2).contiguous()  # [n, O, kh, kw, C]: the patch innermost
     few = x.shape[2] < 16  # channels: rows of the kernel are short, and loads wait rather than products
     tile = (_images(x.shape[1]), columns(w.shape[1]), 16 if few else 32)
@@ -213,7 +216,7 @@ def forward(
 def gradients(
     x: Tensor, turned: Tensor | None, w: Tensor, dy: Tensor, where: Tensor, padding: Pair, precision: str, wants_input: bool
 ) -> tuple[Tensor, ...]:
-    """(dx [n, B, C, H, W] if wanted, dw [n, O, C, kh, kw], db [n, O]) for the pooled slopes dy [n, B, O, Hp, Wp].
+    """Return dx [n, B, C, H, W] if wanted, dw [n, O, C, kh, kw] and db [n, O] for the pooled slopes dy [n, B, O, Hp, Wp].
 
     `turned` is x with the images last, if somebody has it already.
     """
@@ -233,7 +236,7 @@ def gradients(
 
 
 def _size(x: Tensor, kernel: Pair, padding: Pair) -> Pair:
-    """Height and width of the convolution's result."""
+    """Return the height and width of the convolution's result."""
     return x.shape[3] + 2 * padding[0] - kernel[0] + 1, x.shape[4] + 2 * padding[1] - kernel[1] + 1
 
 
@@ -281,7 +284,7 @@ def launch_input_gradient(
     dy: Tensor, table: Tensor, size: Pair, padding: Pair,
     precision: str, tile: tuple[int, int, int], warps: int, stages: int,
 ) -> Tensor:  # fmt: skip
-    """dx [n, B, C, H, W], images last, from dy [n, B, O, Ho, Wo], channels last, and weights as `table` [n, C, kh, kw, O]."""
+    """Return dx [n, B, C, H, W], images last, for dy [n, B, O, Ho, Wo], channels last, and weights `table` [n, C, kh, kw, O]."""
     n, batch, out, ho, wo = dy.shape
     channels, kernel = table.shape[1], (table.shape[2], table.shape[3])
     dx = torch.empty(n, *size, channels, batch, device=dy.device, dtype=dy.dtype)
@@ -296,7 +299,7 @@ def launch_input_gradient(
 
 
 def unpool(dy: Tensor, where: Tensor, size: Pair) -> tuple[Tensor, Tensor]:
-    """Pooled slopes where they came from, twice: channels last and images last."""
+    """Put pooled slopes back where they came from, twice: channels last and images last."""
     n, batch, out, high, wide = dy.shape
     make = torch.empty if size[0] % 2 == size[1] % 2 == 0 else torch.zeros  # an odd border has no square to write its zeros
     last = make(n, batch, *size, out, device=dy.device, dtype=dy.dtype)

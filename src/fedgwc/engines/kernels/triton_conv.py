@@ -148,13 +148,13 @@ def _turn(x, y, sxn, BATCH: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexp
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """[n, B, C, H, W] with the channels innermost in memory, the rest in order; copies only where they are not."""
+    """Lay out [n, B, C, H, W] with the channels innermost; copies only where they are not."""
     inner = x.permute(0, 1, 3, 4, 2)
     return x if inner.is_contiguous() else inner.contiguous().permute(0, 1, 4, 2, 3)
 
 
 def convolve(x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, precision: str) -> Tensor:
-    """x [n, B, C, H, W] (channels last), w [n, O, C, kh, kw], bias [n, O] -> [n, B, O, Ho, Wo], channels last."""
+    """Convolve x [n, B, C, H, W] with w [n, O, C, kh, kw]: [n, B, O, Ho, Wo], all channels last."""
     n, batch, _, height, width = x.shape
     out, kernel = w.shape[1], (w.shape[3], w.shape[4])
     table = w.permute(0, 1, 3, 4, 2).contiguous()  # [n, O, kh, kw, C]: the patch innermost
@@ -165,13 +165,13 @@ def convolve(x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, precision
 
 
 def input_gradient(dy: Tensor, w: Tensor, padding: Pair, precision: str) -> Tensor:
-    """The gradient of a convolution is one: of dy, fully padded, with the weights turned round and their channels swapped."""
+    """Convolve dy, fully padded, with the weights turned round and their channels swapped."""
     turned = w.flip(3, 4).transpose(1, 2)
     return convolve(dy, turned, None, (w.shape[3] - 1 - padding[0], w.shape[4] - 1 - padding[1]), precision)
 
 
 def weight_gradient(x: Tensor, dy: Tensor, kernel: Pair, padding: Pair, precision: str) -> tuple[Tensor, Tensor]:
-    """x [n, B, C, H, W], dy [n, B, O, Ho, Wo] -> dw [n, O, C, kh, kw], db [n, O]."""
+    """Return dw [n, O, C, kh, kw] and db [n, O] for x [n, B, C, H, W] and dy [n, B, O, Ho, Wo]."""
     n, batch, channels = x.shape[:3]
     out, ho, wo = dy.shape[2:]
     # Turning the operands costs a copy, which few channels do not repay; half precision needs no turning.
@@ -188,7 +188,7 @@ def weight_gradient(x: Tensor, dy: Tensor, kernel: Pair, padding: Pair, precisio
 
 
 def shares(blocks: int, most: int) -> int:
-    """Into how few shares to cut long sums, for all multiprocessors to have work to the end; added in a fixed order."""
+    """Choose the fewest shares of long sums that keep all multiprocessors at work to the end."""
 
     def busy(share: int) -> float:
         return blocks * share / (MULTIPROCESSORS * -(-blocks * share // MULTIPROCESSORS))
@@ -198,7 +198,7 @@ def shares(blocks: int, most: int) -> int:
 
 
 def add_shares(dw: Tensor, db: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Shares of dw [n, S, O, kh, kw, C] and of db [n, S', O] -> dw [n, O, C, kh, kw] and db [n, O]."""
+    """Add the shares of dw [n, S, O, kh, kw, C] and db [n, S', O] in a fixed order: dw [n, O, C, kh, kw] and db [n, O]."""
     n, many, out, high, wide, channels = dw.shape
     total = torch.empty(n, out, channels, high, wide, device=dw.device, dtype=dtype)
     slope = torch.empty(n, out, device=dw.device, dtype=dtype)
@@ -212,7 +212,7 @@ def add_shares(dw: Tensor, db: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tens
 
 
 def images_last(x: Tensor) -> Tensor:
-    """[n, B, C, H, W] with the images of a batch innermost in memory: [n, H, W, C, B] underneath."""
+    """Lay out [n, B, C, H, W] with the images of a batch innermost: [n, H, W, C, B] underneath."""
     if _images_last(x):
         return x
     x = channels_last(x)
@@ -235,7 +235,7 @@ def launch_convolve(
     x: Tensor, table: Tensor, bias: Tensor | None, y: Tensor, kernel: Pair, padding: Pair,
     precision: str, tile: tuple[int, int, int], warps: int, stages: int,
 ) -> None:  # fmt: skip
-    """y from x and the weights as `table` [n, O, kh, kw, C]; tile: positions, output channels and patch entries per block."""
+    """Launch with weights as `table` [n, O, kh, kw, C]; tile: positions, output channels and patch entries per block."""
     n, batch, channels, height, width = x.shape
     out, ho, wo = y.shape[2:]
     grid = (triton.cdiv(batch * ho * wo, tile[0]), triton.cdiv(out, tile[1]), n)
@@ -252,7 +252,7 @@ def launch_weight_gradient(
     x: Tensor, dy: Tensor, kernel: Pair, padding: Pair,
     precision: str, tile: tuple[int, int, int], warps: int, stages: int, splits: int, inner: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Shares of dw [n, S, O, kh, kw, C] and db [n, S, O]; tile: patch entries, output channels and summed entries per block."""
+    """Launch for shares of dw [n, S, O, kh, kw, C] and db [n, S, O]; tile: patch entries, output channels, summed entries."""
     n, batch, channels, height, width = x.shape
     out, ho, wo = dy.shape[2:]
     patch = kernel[0] * kernel[1] * channels

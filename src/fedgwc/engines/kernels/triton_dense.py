@@ -1,4 +1,4 @@
-"""What is left of a step beside convolutions and matrix products, for many clients, each as one pass over memory.
+"""The parts of a step beside convolutions and matrix products, for many clients, each as one pass over memory.
 
 Bias and ReLU of a dense layer, cross-entropy, and the SGD step on all parameters at once.
 """
@@ -111,14 +111,14 @@ def _descend(
     if SCHEDULED:
         value = old - tl.load(rate + client) * g
     if MASKED:
-        value = tl.where(tl.load(moves + client * smn + e, mask=mask, other=False), value, old)
+        value = tl.where(tl.load(moves + client * smn + e, mask=mask, other=0), value, old)
     if RAGGED:
         value = tl.where(tl.load(working + client), value, old)
     tl.store(new + client * D + e, value, mask=mask)
 
 
 def activate(y: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
-    """y [n, B, O] with bias [n, O] added and cut off at 0, in place."""
+    """Add bias [n, O] to y [n, B, O] and cut off at 0, in place."""
     n, batch, out = y.shape
     _activate[(triton.cdiv(batch * out, 1024), n)](
         y, y if bias is None else bias, 0 if bias is None else bias.stride(0),
@@ -128,7 +128,7 @@ def activate(y: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
 
 
 def slopes(dy: Tensor, y: Tensor, relu: bool) -> tuple[Tensor, Tensor]:
-    """The gradient of `activate`: slopes [n, B, O], and their sums [n, O]."""
+    """Return the gradient of `activate`: slopes [n, B, O], and their sums [n, O]."""
     n, batch, out = dy.shape
     slope = torch.empty(n, batch, out, device=dy.device, dtype=dy.dtype)
     db = torch.empty(n, out, device=dy.device, dtype=dy.dtype)
@@ -139,7 +139,7 @@ def slopes(dy: Tensor, y: Tensor, relu: bool) -> tuple[Tensor, Tensor]:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """logits [n, B, C], labels [n, B] -> losses [n, B]."""
+    """Return the losses [n, B] of logits [n, B, C]."""
     n, batch, classes = logits.shape
     logits = logits if logits.stride(2) == 1 else logits.contiguous()
     losses = torch.empty(n, batch, device=logits.device)
@@ -151,7 +151,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def cross_entropy_gradient(logits: Tensor, labels: Tensor, slope: Tensor) -> Tensor:
-    """slope [n, B] -> [n, B, C]."""
+    """Return the gradient [n, B, C] of the losses, for their slopes [n, B]."""
     n, batch, classes = logits.shape
     logits = logits if logits.stride(2) == 1 else logits.contiguous()
     out = torch.empty(n, batch, classes, device=logits.device)

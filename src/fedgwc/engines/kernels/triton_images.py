@@ -1,4 +1,4 @@
-"""What else a convolutional cohort needs on a GPU, each as one pass over memory: its input batch, and 2x2 max-pooling."""
+"""Input batches and 2x2 max-pooling of a convolutional cohort, each as one pass over memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _prepare(
 def prepare(
     x: Tensor, rows: Tensor, keys: Tensor | None, step: int, shift: Tensor, scale: Tensor, padding: int, augment: bool
 ) -> Tensor:
-    """x [R, C, H, W], rows [n, B] -> [n, B, C, H, W] float32, channels last: what Samples.inputs gives, in one pass."""
+    """Return what `Samples.inputs` gives, in one pass: [n, B, C, H, W], channels last, of x [R, C, H, W] at rows [n, B]."""
     n, batch = rows.shape
     channels, height, width = x.shape[1:]
     out = torch.empty(n, batch, height, width, channels, device=x.device)
@@ -124,7 +124,7 @@ def _unpool_turned(
 
 
 def pool(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x [n, B, C, H, W] channels last -> 2x2 maxima [n, B, C, H // 2, W // 2] channels last, and which of the four each is."""
+    """Return the 2x2 maxima of x [n, B, C, H, W], [n, B, C, H // 2, W // 2], and which of the four each is; all channels last."""
     n, batch, channels, height, width = x.shape
     y = torch.empty(n, batch, height // 2, width // 2, channels, device=x.device, dtype=x.dtype)
     where = torch.empty_like(y, dtype=torch.int8)
@@ -133,7 +133,7 @@ def pool(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unpool(dy: Tensor, where: Tensor, height: int, width: int, turned: bool) -> Tensor:
-    """The gradient of `pool`, for dy channels last; channels last itself or, if `turned`, images last."""
+    """Return the gradient of `pool` for dy channels last; channels last itself or, if `turned`, images last."""
     n, batch, channels = dy.shape[:3]
     if turned and height % 2 == width % 2 == 0:  # an odd border has no square, so nobody would write its zeros
         dx = torch.empty(n, height, width, channels, batch, device=dy.device, dtype=dy.dtype)
