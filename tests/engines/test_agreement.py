@@ -26,7 +26,7 @@ def test_stacked_equals_one_by_one(name: str, dtype: str, small, monkeypatch) ->
     federation = job.federation()
     module = job.module(federation)
     ways = [Simulator(federation, module, job.local, EngineSettings(how=h, dtype=dtype)) for h in ("stacked", "one-by-one")]
-    state = job.algorithm.init(job.initial(federation, ways[0]), federation.n_clients)
+    state = job.algorithm.init(job.initial(federation, ways[0]), federation.n_clients, ways[0].layout)
     for number in range(1, 6):
         stacked, single = (job.algorithm.clustering(job.algorithm.round(state, e, Rng(0, number))) for e in ways)
         torch.testing.assert_close(stacked.models, single.models, **TOLERANCE[dtype])

@@ -186,7 +186,7 @@ def test_the_same_round_gives_the_same_bits(name: str, small) -> None:
     ends = []
     for _ in range(2):
         engine = job.simulator(federation)
-        state = job.algorithm.init(job.initial(federation, engine), 20)
+        state = job.algorithm.init(job.initial(federation, engine), 20, engine.layout)
         for number in range(1, 6):
             state = job.algorithm.round(state, engine, Rng(0, number))
         ends.append(job.algorithm.clustering(state).models.cpu())

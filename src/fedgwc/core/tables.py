@@ -81,6 +81,14 @@ class Table(MutableMapping[str, T], Generic[T]):
     def __repr__(self) -> str:
         return f"Table of {self.what}s: {', '.join(self)}"
 
+    def entered(self) -> dict[str, T]:
+        """Return what has been entered, without what packages offer and nobody has asked for."""
+        return dict(self._entries)
+
+    def restore(self, entries: Mapping[str, T]) -> None:
+        """Go back to what had been entered before."""
+        self._entries = dict(entries)
+
     def choose(self, name: Any) -> T:
         """Return the entry of a name that a user gave."""
         if not isinstance(name, str):

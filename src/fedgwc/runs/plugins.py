@@ -79,15 +79,14 @@ def _load(name: str) -> None:
     if module in sys.modules:
         _refuse_namesake(name, sys.modules[module])
         return
-    before = {table: dict(entries) for table, entries in _tables().items()}
+    before = {name: table.entered() for name, table in _tables().items()}
     try:
         _of_file(Path(name), module) if name.endswith(".py") else importlib.import_module(name)
         _check(name, before, _tables())
     except BaseException as error:
         sys.modules.pop(module, None)
-        for table, entries in _tables().items():
-            entries.clear()
-            entries.update(before[table])
+        for entered, table in zip(before.values(), _tables().values(), strict=True):
+            table.restore(entered)
         if isinstance(error, InputError) or not isinstance(error, Exception):
             raise
         raise InputError(f"--use {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}") from error
@@ -145,19 +144,20 @@ def _tables() -> dict[str, Table[Any]]:
 
 def _check(name: str, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Table[Any]]) -> None:
     """Refuse a file that enters nothing, or takes a name: results must not go under the name of something else."""
-    if all(dict(after[table]) == entries for table, entries in before.items()):
+    if all(after[table].entered() == entries for table, entries in before.items()):
         raise InputError(
             f'--use {name} enters nothing in a table; it should say fedgwc.ALGORITHMS["NAME"] = ..., '
             f'fedgwc.models.MODELS["NAME"] = ... or the like, in one of {", ".join(after)}'
         )
     for table, entries in before.items():
-        if changed := [key for key, entry in entries.items() if after[table].get(key) is not entry]:
+        now = after[table].entered()
+        if changed := [key for key, entry in entries.items() if now.get(key) is not entry]:
             raise InputError(f"--use {name} changes {changed[0]} in {table}, which is there already; choose another name")
-        for key in after[table].keys() - entries.keys():
+        for key in now.keys() - entries.keys():
             if not isinstance(key, str) or not NAME.fullmatch(key) or key in TAKEN:
                 wanted = f"letters, digits, - and _, and none of {', '.join(TAKEN)}"
                 raise InputError(f"--use {name} enters {key!r} in {table}; a name is made of {wanted}")
             try:
-                after[table].check(key, after[table][key])
+                after[table].check(key, now[key])
             except InputError as error:
                 raise InputError(f"--use {name}: {error}") from None
