@@ -32,12 +32,13 @@ def test_frozen_layers_stay_and_the_others_train(how: str, small) -> None:
     job = small()
     federation, net = job.federation(), network()
     before = {k: v.clone() for k, v in net.state_dict().items()}
-    engine = Simulator(federation, net, HARD, EngineSettings(how=how))  # type: ignore[arg-type]
+    device = "cpu" if how == "workers" else "auto"
+    engine = Simulator(federation, net, HARD, EngineSettings(how=how, device=device))  # type: ignore[arg-type]
     clients = np.arange(6)
     updates = engine.train(clients, engine.model.vector()[None], np.zeros(6, np.int64), 3)
     assert len(updates) == 6
     for theta in updates.models:
-        after = engine.model.state_dict(theta)
+        after = {name: tensor.cpu() for name, tensor in engine.model.state_dict(theta).items()}
         for name in ("1.weight", "1.bias", "2.running_mean", "2.running_var"):
             assert torch.equal(after[name], before[name]), name
         for name in ("2.weight", "2.bias", "4.weight", "4.bias"):  # the affine part of an evaluated BatchNorm has gradients
@@ -49,7 +50,7 @@ def test_frozen_layers_stay_and_the_others_train(how: str, small) -> None:
 def test_engines_agree_on_a_model_with_frozen_parts(how: str, small) -> None:
     job, net = small(), network()
     federation = job.federation()
-    settings = [EngineSettings(how=h, dtype="float64") for h in ("one-by-one", how)]  # type: ignore[arg-type]
+    settings = [EngineSettings(how=h, dtype="float64", device="cpu") for h in ("one-by-one", how)]  # type: ignore[arg-type]
     clients, zeros = np.arange(5), np.zeros(5, np.int64)
     a, b = ((e := Simulator(federation, net, HARD, s)).train(clients, e.model.vector()[None], zeros, 3) for s in settings)
     torch.testing.assert_close(a.models, b.models, rtol=1e-9, atol=1e-12)
