@@ -26,7 +26,7 @@ from fedgwc.models import MODELS
 from fedgwc.runs.experiment import TABLES, recipes
 from fedgwc.runs.plugins import GIVEN, NAME, PREFIX, TAKEN, VARIABLE, use, using
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "own_algorithm.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_algorithm.py"
 PARTS = """
 import numpy as np
 from torch import nn

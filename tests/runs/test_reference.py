@@ -127,7 +127,7 @@ def test_one_assignment_may_be_given_as_it_is() -> None:
 
 # docs/reference.md
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference.md").read_text(encoding="utf-8")
 SPLITS: dict[str, Any] = {  # in round 30, into clusters 1 and 2
     "rounds": 40,

@@ -29,7 +29,7 @@ from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run
 from tests.conftest import Small
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TABLES = ["clustering", "large-scale", "heterogeneity", "domains", "beta", "k", "aggregators"]
 FIGURES = ["mechanism", "accuracy", "tree", "mse", "hom-het", "hom", "classes", "domains"]
 FULL = Effort(seeds=3, rounds=100, full_rounds=100)

@@ -10,9 +10,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from benchmarks import evidence, trials
 from benchmarks.evidence import CANDIDATES, DEFAULT, PAGE, Told, judge, kept, recordings
 
+from benchmarks import evidence, trials
 from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.core.types import Floats, Ids, Rng
 from fedgwc.metrics import adjusted_rand_index

@@ -17,7 +17,7 @@ from fedgwc.cli.reproduce import reproduce_command
 from fedgwc.data.sources import made
 from fedgwc.reproduce.paper import paper
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture(scope="module")
