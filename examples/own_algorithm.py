@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 import fedgwc
+from fedgwc.core.layout import Layout
 from fedgwc.core.sampling import cohort_size, sample
 from fedgwc.data import Group, digits
 from fedgwc.models import mlp
@@ -31,9 +32,9 @@ class TrimmedFedAvg:
 
     rate: Annotated[float, "share of the clients that train in a round"] = 0.3  # what `fedgwc list trimmed` shows
     trim: Annotated[int, "clients left out at either end"] = 2
-    aggregator: fedgwc.Aggregator = field(default_factory=fedgwc.Aggregator)
+    server: fedgwc.Aggregator = field(default_factory=fedgwc.Aggregator)
 
-    def init(self, model: torch.Tensor, n_clients: int) -> TrimmedState:
+    def init(self, model: torch.Tensor, n_clients: int, layout: Layout) -> TrimmedState:
         return TrimmedState(fedgwc.Server(model), n_clients)
 
     def round(self, state: TrimmedState, engine: fedgwc.Engine, rng: fedgwc.Rng) -> TrimmedState:
@@ -42,7 +43,7 @@ class TrimmedFedAvg:
         updates = engine.train(cohort, state.server.theta[None], np.zeros(len(cohort), np.int64), rng.training)
         order = np.argsort(updates.losses.nanmean(1).numpy())  # [n], the clients that answered, by mean loss
         kept = updates.rows(order[self.trim : len(order) - self.trim]) if len(order) > 2 * self.trim else updates
-        return TrimmedState(self.aggregator.step(state.server, kept), state.n_clients)
+        return TrimmedState(self.server.step(state.server, kept), state.n_clients)
 
     def clustering(self, state: TrimmedState) -> fedgwc.Clustering:
         return fedgwc.Clustering(state.server.theta[None], np.zeros(state.n_clients, np.int64))  # one model serves all

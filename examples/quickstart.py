@@ -1,10 +1,10 @@
-"""FedGWC in Python: 30 clients, 8 of which code their labels differently, and nobody tells the server."""
+"""Groups found by themselves: 30 clients, 8 of which code their labels differently, and nobody tells the server."""
 
 import numpy as np
 import torch
 
 import fedgwc
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.data import Group, digits
 from fedgwc.models import mlp
 from fedgwc.runs.evaluation import evaluate_clustering
@@ -13,7 +13,7 @@ federation = digits(seed=0, groups=(Group(22), Group(8, relabel=1)), train_size=
 torch.manual_seed(0)
 network = mlp(federation.shape, federation.n_classes)  # any nn.Module that classifies will do
 engine = fedgwc.Simulator(federation, network, fedgwc.LocalTraining(steps=4, batch=16, lr=0.1))
-algorithm = FedGWC(rate=0.3)  # everything else as in the preset "auto"
+algorithm = Auto(rate=0.3)  # everything else as in the preset "auto"
 
 start = engine.model.vector()  # [D]: on the server a model is one vector
 for number, state in fedgwc.rounds(algorithm, engine, start, federation.n_clients, 300, seed=0):

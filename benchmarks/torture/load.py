@@ -18,7 +18,8 @@ from benchmarks.torture import children
 from benchmarks.torture.damage import Interrupted
 from benchmarks.torture.runs import differences, job
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.fedavg import FedAvg
+from fedgwc.algorithms.fedavg import OneGroup
+from fedgwc.algorithms.method import Method
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Algorithm
 from fedgwc.core.work import LocalTraining
@@ -109,8 +110,8 @@ def _try(folder: Path, resume: bool) -> None:
 def measure(clients: int, n_rounds: int, seconds: float) -> Result:
     few = max(10, clients // 20)
     plan = {
-        f"fedavg, {clients:,} clients": (FedAvg(rate=3 / clients), clients, n_rounds),
-        f"fedgwc, {few:,} clients": (ALGORITHMS["auto"], few, max(10, n_rounds // 10)),
+        f"fedavg, {clients:,} clients": (Method(OneGroup(), rate=3 / clients), clients, n_rounds),
+        f"auto, {few:,} clients": (ALGORITHMS["auto"], few, max(10, n_rounds // 10)),
     }
     found: Result = {"long": {}, "together": []}
     for name, (algorithm, n, r) in plan.items():

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from benchmarks.torture.runs import job
-from fedgwc.algorithms.auto.algorithm import FedGWC
-from fedgwc.algorithms.auto.state import FedGWCState
+from fedgwc.algorithms.auto.algorithm import Auto
+from fedgwc.algorithms.auto.state import AutoState
 from fedgwc.cli.assign import assign
 from fedgwc.cli.score import read_counts, read_labels
 from fedgwc.data.sources import authors_partition, cifar, fedvision, images, leaf, made
@@ -262,11 +262,11 @@ def _trace(place: Path, rng: np.random.Generator) -> Reader:
 
 
 def _replay(path: Path) -> None:
-    replay(read_trace(path), FedGWC(visits=1, min_size=2))
+    replay(read_trace(path), Auto(visits=1, min_size=2))
 
 
 def _checkpoint(folder: Path) -> None:
-    kind: Any = Stamped[Checkpoint[FedGWCState]]
+    kind: Any = Stamped[Checkpoint[AutoState]]
     for path in (folder / "state").glob("*.ckpt"):
         unpack(path.read_bytes(), kind)
 
