@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from fedgwc.algorithms.fedgwc.spectral import FEW, davies_bouldin
 from sklearn.cluster import KMeans
 from sklearn.metrics import davies_bouldin_score
 
+from fedgwc.algorithms.fedgwc.clustering import FEW, davies_bouldin
 from fedgwc.algorithms.fedgwc.kmeans import few_means
 from fedgwc.core.types import Floats, Ids
 

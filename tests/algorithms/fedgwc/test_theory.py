@@ -1,7 +1,7 @@
 """The paper's theorems, tested on Eq. 2 and Eq. 3 as pure functions. Numbers are the paper's appendix A and B.
 
-Rounds of the algorithm compute many clusters at once instead of calling these functions; tests/algorithms/test_equations.py shows
-that they give exactly the same P and weights.
+Rounds of the algorithm compute many clusters at once instead of calling these functions; test_algorithm.py
+shows that they give exactly the same P and weights.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgwc.algorithms.fedgwc.interactions import update_interactions, update_weights, weight_interval
+from fedgwc.algorithms.fedgwc.interactions import update_interactions, update_weights
 from fedgwc.core.sampling import cohort_size
 from fedgwc.core.types import Floats
+from fedgwc.metrics.intervals import weight_interval
 
 S = 8  # local steps
 
