@@ -115,4 +115,4 @@ def velocities(state: MethodState[Any]) -> list[float | None]:
 
 def counts(labels: NDArray[Any]) -> list[int]:
     """How many there are of each label."""
-    return np.bincount(labels).tolist()
+    return [int(n) for n in np.bincount(labels)]

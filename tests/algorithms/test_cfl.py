@@ -71,7 +71,8 @@ def test_the_cut_crosses_the_smallest_similarity_there_is() -> None:
 def test_cut_by_hand() -> None:
     S = np.array([[1, 0.9, 0.1, 0], [0.9, 1, 0.2, 0.1], [0.1, 0.2, 1, 0.8], [0, 0.1, 0.8, 1]])
     sides, crossing = bipartition(S)
-    assert (sides.tolist(), crossing) == ([0, 0, 1, 1], pytest.approx(0.2))
+    assert sides.tolist() == [0, 0, 1, 1]
+    assert crossing == pytest.approx(0.2)
 
 
 def test_an_update_of_length_zero_is_no_obstacle() -> None:
@@ -167,13 +168,8 @@ def test_a_client_that_fails_is_a_missing_row() -> None:
 
 def test_settings_are_checked() -> None:
     wrongs: list[dict[str, Any]] = [
-        {"eps1": 0},
-        {"eps2": -1},
-        {"gamma": 1},
-        {"seen": 0},
-        {"min_size": 0},
-        {"sketch": 0},
-        {"memory_mb": -1},
+        *({"eps1": 0}, {"eps2": -1}, {"gamma": 1}, {"seen": 0}),
+        *({"min_size": 0}, {"sketch": 0}, {"memory_mb": -1}),
     ]
     for wrong in wrongs:
         with pytest.raises(InputError, match=rf"{next(iter(wrong))}.*, got .*{next(iter(wrong.values()))}"):

@@ -18,6 +18,8 @@ from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
 from tests.conftest import Small
 
+from .clients import begin
+
 ROUNDS = 6
 
 
@@ -30,9 +32,9 @@ class Silent:
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         keep = ~np.isin(clients, self.silent)
         if self.ask:  # they are asked, and their rows are dropped
-            updates = self.engine.train(clients, models, which, seed)
+            updates = self.engine.train(clients, models, which, seed, work)
             return updates.rows(np.flatnonzero(~np.isin(updates.clients, self.silent)))
-        return self.engine.train(clients[keep], models, which[keep], seed)
+        return self.engine.train(clients[keep], models, which[keep], seed, work)
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
         return self.engine.evaluate(clients, models, which, split)
@@ -45,7 +47,7 @@ def test_a_client_that_never_answers_is_a_removed_row(name: str, small: Small) -
     engine = Simulator(federation, job.module(federation), job.local, EngineSettings(dtype="float64", how="one-by-one"))
     served = []
     for ask in (True, False):
-        state = job.algorithm.init(job.initial(federation, engine), 20)
+        state = begin(job.algorithm, job.initial(federation, engine), 20)
         for number in range(1, ROUNDS + 1):
             state = job.algorithm.round(state, Silent(engine, [2, 17], ask), Rng(0, number))
         clustering = job.algorithm.clustering(state)
@@ -67,7 +69,7 @@ def test_renaming_clients_renames_the_result(name: str, small: Small) -> None:
     served = []
     for f in (federation, renamed):
         engine = Simulator(f, job.module(f), LocalTraining(steps=2, batch=64, lr=0.1), EngineSettings(dtype="float64"))
-        state = job.algorithm.init(job.initial(f, engine), 20)
+        state = begin(job.algorithm, job.initial(f, engine), 20)
         for number in range(1, ROUNDS + 1):
             state = job.algorithm.round(state, engine, Rng(0, number))
         clustering = job.algorithm.clustering(state)
@@ -88,6 +90,6 @@ def test_costs_by_hand(small: Small) -> None:
         job = small(name)
         federation = job.federation()
         meter = Meter(engine := job.simulator(federation), federation.n_clients)
-        state = job.algorithm.init(job.initial(federation, engine), 20)
+        state = begin(job.algorithm, job.initial(federation, engine), 20)
         job.algorithm.round(state, meter, Rng(0, 1))
         assert tuple(vars(meter.costs).values()) == numbers, name

@@ -98,14 +98,14 @@ def test_a_number_stays_with_its_clients(name: str, history: Callable[[str], His
 @every
 def test_a_round_leaves_its_state_alone_and_advance_equals_it(name: str, history: Callable[[str], History]) -> None:
     algorithm, states = history(name)
-    reused = states[0]
     engine = clients()
     for number, state in enumerate(states[:-1], 1):
         before = pack(state)
         algorithm.round(state, clients(), Rng(7, number))
         assert pack(state) == before
+    kind = state_type(algorithm)
     if isinstance(algorithm, UpdatesInPlace):
-        reused = unpack(pack(states[0]), state_type(algorithm))
+        reused = unpack(pack(states[0]), kind)
         for number in range(1, ROUNDS + 1):
             reused = algorithm.advance(reused, engine, Rng(7, number))
             assert pack(reused) == pack(states[number])
@@ -120,15 +120,20 @@ def test_a_state_is_read_back_by_its_type_and_goes_on_the_same(name: str, histor
         assert pack(play(algorithm, clients(), again, done + 1, done)[-1]) == pack(states[done + 1])
 
 
+def growing(algorithm: Any) -> Grows:
+    assert isinstance(algorithm, Grows)
+    return algorithm
+
+
 @every
 @pytest.mark.parametrize("done", [0, 1, ROUNDS])
 def test_who_joins_is_served_by_the_model_of_its_row(name: str, done: int, history: Callable[[str], History]) -> None:
     algorithm, states = history(name)
-    assert isinstance(algorithm, Grows)
-    assert algorithm.room(states[done]) is None or algorithm.room(states[done]) > 1000
+    grow, room = growing(algorithm).grow, growing(algorithm).room(states[done])
+    assert room is None or room > 1000
     before = algorithm.clustering(states[done])
     rows = np.array([0, len(before.models) - 1, 0])
-    grown = algorithm.grow(states[done], rows)
+    grown = grow(states[done], rows)
     after = algorithm.clustering(grown)
     assert after.labels.shape == (27,)
     served, were = after.models[after.labels], before.models[np.r_[before.labels, rows]]

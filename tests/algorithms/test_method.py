@@ -60,6 +60,9 @@ class Halves(Groups[HalvesState]):
     def divide(self, state: HalvesState, round: Round, group: Ids) -> tuple[HalvesState, Parents]:
         return replace(state, halved=True), None if state.halved else [0, 0]
 
+    def grow(self, state: HalvesState, rows: Ids) -> tuple[HalvesState, Parents]:
+        return replace(state, n_clients=state.n_clients + len(rows)), None
+
     def labels(self, state: HalvesState) -> Ids:
         return np.arange(state.n_clients) % (2 if state.halved else 1)
 
@@ -92,7 +95,8 @@ def test_nobody_answers_and_nothing_changes(name: str, fault: str) -> None:
     algorithm: Any = ALGORITHMS[name]
     n_models = getattr(algorithm, "n_models", None)
     first = begin(algorithm, vector(0) if n_models is None else column(*range(n_models)), 30)
-    for state in play(algorithm, Clients(np.arange(30), **{fault: range(30)}), first, 3):
+    nobody: dict[str, Any] = {fault: range(30)}
+    for state in play(algorithm, Clients(np.arange(30), **nobody), first, 3):
         assert pack(state) == pack(first)
 
 

@@ -15,13 +15,11 @@ import pytest
 import safetensors.torch
 import torch
 
-from fedgwc.algorithms.auto.algorithm import FedGWC
 from fedgwc.cli.app import main
 from fedgwc.cli.why import why, why_of
 from fedgwc.data import Group, digits
 from fedgwc.data.sources.catalogue import SOURCES
 from fedgwc.report.load import load as load_run
-from fedgwc.report.matrices import fedgwc_of
 from fedgwc.runs.experiment import experiment
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run

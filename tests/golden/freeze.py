@@ -232,7 +232,7 @@ def flower(folder: Path, **options: Any) -> Case:
         nodes: dict[int, tuple[Any, Context]]
         mail: dict[str, Message]
         count = itertools.count(1)
-        run = property(lambda self: None)  # type: ignore[assignment]
+        run = property(lambda self: None)
 
         def set_run(self, run: Any) -> None: ...
         def create_message(self, *args: Any, **kwargs: Any) -> Message:

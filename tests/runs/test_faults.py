@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.auto.algorithm import FedGWC
-from fedgwc.algorithms.fedgwc.interactions import affinity, fedgw_cluster
+from fedgwc.algorithms.fedgwc.clustering import fedgw_cluster
+from fedgwc.algorithms.fedgwc.interactions import affinity
+from fedgwc.core.layout import Layout
+from fedgwc.core.protocols import Algorithm
 from fedgwc.core.types import Ids, Rng, Updates
 from fedgwc.core.work import LocalTraining, Work
 from fedgwc.data.federation import Federation, from_arrays
@@ -25,6 +28,7 @@ from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
 from fedgwc.runs.experiment import experiment
 from fedgwc.runs.loop import run
+from fedgwc.runs.replay import can_replay, clusters_of
 from fedgwc.training.flat_model import FlatModel
 from tests.conftest import Listener, Small
 
@@ -53,18 +57,18 @@ def federations(draw: st.DrawFn) -> tuple[Federation, list[str]]:
     return made, kinds
 
 
-def check(algorithm: object, state: object, n_clients: int) -> None:
-    clustering = algorithm.clustering(state)  # type: ignore[attr-defined]
+def check(algorithm: Algorithm[Any], state: Any, n_clients: int) -> None:
+    clustering = algorithm.clustering(state)
     assert torch.isfinite(clustering.models).all()
     assert len(clustering.labels) == n_clients
     assert set(clustering.labels.tolist()) <= set(range(len(clustering.models)))
-    if isinstance(algorithm, FedGWC):
-        for cluster in state.clusters:  # type: ignore[attr-defined]
+    if can_replay(algorithm):  # from rewards
+        for cluster in clusters_of(state):
             assert ((cluster.P >= 0) & (cluster.P <= 1)).all()
             assert np.isfinite(cluster.gamma).all()
 
 
-def algorithm_of(name: str) -> object:
+def algorithm_of(name: str) -> Algorithm[Any]:
     eager = {"min_size": 1, "visits": 1} if name.startswith("auto") else {}
     return experiment({"algorithm": {"name": name, "rate": 0.7, **eager}}).algorithm
 
@@ -86,9 +90,9 @@ def test_a_run_survives_odd_clients(name: str, made: tuple[Federation, list[str]
     meter = Meter(engine, federation.n_clients)
     n_models = getattr(algorithm, "n_models", None)
     start = engine.model.vector() if n_models is None else torch.stack([engine.model.vector() + 0.1 * i for i in range(n_models)])
-    state = algorithm.init(start, federation.n_clients)  # type: ignore[attr-defined]
+    state = algorithm.init(start, federation.n_clients, Layout.unnamed(start.shape[-1]))
     for number in range(1, 6):
-        state = algorithm.round(state, meter, Rng(0, number))  # type: ignore[attr-defined]
+        state = algorithm.round(state, meter, Rng(0, number))
         check(algorithm, state, federation.n_clients)
     if lr == 0.1 and not {"large", "overflowing"} & set(kinds):  # a huge step spoils the common model: then anybody may fail
         assert not meter.failures.any()
@@ -120,9 +124,9 @@ def test_any_finite_answers_leave_the_state_finite(name: str, data: st.DataObjec
     models = data.draw(arrays(np.float32, (n, 3), elements=EXTREME)) * signs
     engine = Made(losses, models, data.draw(st.sets(st.integers(0, n - 1), max_size=2)))
     algorithm = algorithm_of(name)
-    state = algorithm.init(torch.zeros(3), n)  # type: ignore[attr-defined]
+    state = algorithm.init(torch.zeros(3), n, Layout.unnamed(3))
     for number in range(1, 6):
-        state = algorithm.round(state, engine, Rng(0, number))  # type: ignore[attr-defined]
+        state = algorithm.round(state, engine, Rng(0, number))
         check(algorithm, state, n)
 
 
@@ -133,7 +137,7 @@ BLOCKS = st.sampled_from([0.0, 0.3, 0.5, 1.0, 1e-12])
 @settings(deadline=None, max_examples=40)
 @pytest.mark.parametrize("assign", ["kmeans", "cluster_qr"])
 @pytest.mark.parametrize("score", ["affinity", "embedding"])
-def test_clustering_takes_any_interaction_matrix(assign: str, score: str, data: st.DataObject, K: int, beta: float) -> None:
+def test_clustering_takes_any_interaction_matrix(assign: Any, score: Any, data: st.DataObject, K: int, beta: float) -> None:
     """Pairs that never met (0), equal rows, few distinct values: disconnected and rank-deficient affinities among them."""
     P = data.draw(arrays(np.float64, (K, K), elements=BLOCKS))
     if data.draw(st.booleans()):  # two groups that never met
@@ -141,7 +145,7 @@ def test_clustering_takes_any_interaction_matrix(assign: str, score: str, data: 
     assert np.isfinite(affinity(P, beta)).all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        labels, scores = fedgw_cluster(P, beta, 5, assign=assign, score=score)  # type: ignore[arg-type]
+        labels, scores = fedgw_cluster(P, beta, 5, assign=assign, score=score)
     assert sorted(set(labels.tolist())) == list(range(labels.max() + 1))
     assert not any(np.isnan(s) for s in scores.values())
 
@@ -168,7 +172,8 @@ def test_a_diverging_client_does_not_stop_the_others(small: Small) -> None:
     federation = job.federation()
     federation.x[torch.from_numpy(federation.train[0])] *= 1e20
     meter = Meter(job.simulator(federation), 20)
-    state = job.algorithm.init(FlatModel(job.module(federation)).vector(), 20)
+    start = FlatModel(job.module(federation)).vector()
+    state = job.algorithm.init(start, 20, Layout.unnamed(len(start)))
     for number in range(1, 5):
         state = job.algorithm.round(state, meter, Rng(0, number))
     assert meter.failures.tolist() == [4] + [0] * 19

@@ -31,12 +31,13 @@ TRIALS = "groups", "moved", "confirmed", "rejoined"
 
 def two_kinds(**more: Any) -> Clients:
     """30 clients at 0 who lose 1, and 30 at 1 who lose 2."""
-    return Clients(KIND, **{"levels": 1.0 + KIND, "noise": 0.02, "steps": 4} | more)
+    settings: dict[str, Any] = {"levels": 1.0 + KIND, "noise": 0.02, "steps": 4, **more}
+    return Clients(KIND, **settings)
 
 
 def one_kind(**more: Any) -> Clients:
     """60 clients who differ no more than their batches do."""
-    return Clients(np.zeros(60), **{"noise": 0.03, "steps": 4} | more)
+    return Clients(np.zeros(60), **{"noise": 0.03, "steps": 4, **more})
 
 
 def history(engine: Clients, n_rounds: int, **settings: Any) -> tuple[Auto, list[AutoState]]:
@@ -188,7 +189,7 @@ def test_nothing_grows_with_the_square_of_many_clients() -> None:
 
 @pytest.mark.parametrize("name", ALLOWED)
 def test_impossible_settings_are_refused(name: str) -> None:
-    value = float("nan") if name == "gain" else 2.0 if name == "agreement" else -7
+    value: Any = float("nan") if name == "gain" else 2.0 if name == "agreement" else -7
     with pytest.raises(InputError, match=f"{name} must be {ALLOWED[name][0].split(' ')[0]}"):
         replace(Auto(), **{name: value})
 

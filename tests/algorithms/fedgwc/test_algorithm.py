@@ -199,7 +199,8 @@ def test_what_a_cluster_draws_does_not_depend_on_the_others() -> None:
         method.who.plan(replace(both, clusters=cs), [Server(vector(0))] * len(cs), 0.1, engine, Rng(0, 5))
         for cs in (both.clusters, both.clusters[1:])
     ]
-    np.testing.assert_array_equal(plans[0].clients[plans[0].which == 1], plans[1].clients)
+    both_drawn, alone = plans
+    np.testing.assert_array_equal(both_drawn.clients[both_drawn.which == 1], alone.clients)
 
 
 @pytest.mark.parametrize(("sampling", "least", "most"), [("rare-first", 0, 1), ("uniform", 3, 99)])
