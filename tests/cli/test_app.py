@@ -56,14 +56,14 @@ def test_importing_the_package_does_not_import_the_extras() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
-def test_the_default_job_compares_fedavg_with_fedgwc(tmp_path: Path) -> None:
+def test_the_default_job_compares_fedavg_fedgwc_and_auto(tmp_path: Path) -> None:
     done = fedgwc("run", *QUICK, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^fedavg +1 ", done.stdout, re.M)
-    assert re.search(r"^fedgwc +1 ", done.stdout, re.M)
+    assert re.search(r"^auto +1 ", done.stdout, re.M)
     for title in ("accuracy %", "balanced %", "weighted %"):
         assert title in done.stdout
-    assert "runs/digits-fedavg-1, runs/digits-fedgwc-1" in done.stdout
+    assert "runs/digits-fedavg-1, runs/digits-fedgwc-1, runs/digits-auto-1" in done.stdout
     assert "round 3/3" in done.stderr  # no terminal: plain lines
 
 

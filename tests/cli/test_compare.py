@@ -41,7 +41,7 @@ def test_switches_and_text_are_swept_too(tmp_path: Path) -> None:
     sweeps = ["algorithm.second_look=true,false", 'model.name="mlp"']
     compare_command("digits", ["auto"], 1, [*QUICK, "rounds=1"], tmp_path, sweeps=sweeps, jobs=1)
     tried = list(csv.reader((tmp_path / "everything-tried.csv").read_text().splitlines()))
-    assert [r[0] for r in tried[1:]] == [f"fedgwc second_look={v} name=mlp" for v in (True, False)]
+    assert [r[0] for r in tried[1:]] == [f"auto second_look={v} name=mlp" for v in (True, False)]
 
 
 def test_a_swept_path_names_a_folder_beside_the_others(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path: Path) -> None
     for name in ("fedavg", "auto"):
         last = json.loads((tmp_path / f"{name}-seed0" / "metrics.jsonl").read_text().splitlines()[-1])
         assert last["client_updates"] == 40
-    config = json.loads((tmp_path / "fedgwc-seed0" / "config.json").read_text())
+    config = json.loads((tmp_path / "auto-seed0" / "config.json").read_text())
     assert config["experiment"]["evaluate"]["client_updates"] == 40
 
 

@@ -266,7 +266,7 @@ def flower(folder: Path, **options: Any) -> Case:
     grid.nodes, grid.mail = {}, {}
     app = client_app(tables)
     for node, first in enumerate(range(0, 20, 5)):
-        config = {"clients": f"{first}-{first + 4}"}
+        config: dict[str, Any] = {"clients": f"{first}-{first + 4}"}
         grid.nodes[100 + node] = app, Context(1, 100 + node, config, RecordDict(), {})
     settings = {"out": str(folder), "poll": 0.005, "min-clients": 20, "min-replies": 1, "wait": 20.0, "pause": 0.01, **options}
     server_app(tables)(grid, Context(1, 1, {}, RecordDict(), settings))

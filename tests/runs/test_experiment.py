@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedgwc.algorithms.aggregate import Aggregator
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.fedgwc.splits import PaperSplit
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import convert, defaults, parse_assignment, parse_axis, set_path
 from fedgwc.core.work import LocalTraining
@@ -57,12 +57,12 @@ WRONG = [
     ({"algorithm": {"nam": "ifca"}}, "algorithm has no setting 'nam'.*did you mean name"),
     ({"algorithm": {"name": "fedavg", "k": 3}}, r"fedavg has no setting 'k', ifca, fesem has; .*algorithm\.name.*ifca\.k"),
     ({"algorithm": {"name": "fedgwc", "beta": "x"}}, "algorithm.beta must be a number, got 'x'"),
-    ({"algorithm": {"name": "fedgwc", "beta": -1.0}}, "beta must be positive and finite, got -1.0"),
+    ({"algorithm": {"name": "fedgwc", "beta": -1.0}}, "beta must be positive and finite, got 1e-05 and -1.0"),
     ({"algorithm": {"name": "fedgwc", "beta": float("nan")}}, "must be a number, got nan"),
     ({"algorithm": {"name": "fedgwc", "features": "diagonal"}}, "algorithm.features must be one of 'rows', 'columns'"),
     ({"algorithm": {"name": "fedavg", "rate": 0.0}}, "rate must be in"),
     ({"algorithm": {"name": "fedavg", "server": {"momentum": 2.0}}}, "momentum must be in"),
-    ({"algorithm": {"name": "fedavg", "server": {"mometum": 0.1}}}, "algorithm.aggregator has no setting 'mometum'"),
+    ({"algorithm": {"name": "fedavg", "server": {"mometum": 0.1}}}, "algorithm.server has no setting 'mometum'"),
     ({"algorithm": "fedavg"}, "algorithm must be a table.*did you mean algorithm.name=fedavg"),
     ({"local": {"steps": 1, "epochs": 2}}, "steps or epochs, not both"),
     ({"local": {"lr": 0}}, "lr must be positive"),
@@ -74,7 +74,7 @@ WRONG = [
     ({"local": {"epochs": 10**11}}, r"local epochs must be in 1\.\.100000"),
     ({"algorithm": {"name": "ifca", "k": 10**6}}, "ifca k must be at most 1000, got 1000000"),
     ({"algorithm": {"name": "fesem", "k": 10**6}}, "fesem k must be at most 1000"),
-    ({"algorithm": {"name": "auto", "loss_samples": 10**11}}, r"loss_samples must be in 0\.\.100000"),
+    ({"algorithm": {"name": "fedavg", "aggregator": {}}}, "algorithm has no setting 'aggregator'.*; it knows name, rate, server"),
     ({"engine": {"threads": 10**5}}, "engine.threads and workers must be at most 1024, got 100000 and 0"),
     ({"engine": {"workers": 10**5}}, "engine.threads and workers must be at most 1024"),
     ({"engine": {"device": "tpu"}}, "engine.device must be auto, cpu or cuda"),
@@ -100,8 +100,8 @@ def test_defaults_can_be_written_down_and_read_back(build: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (FedGWC, "beta"),
-        (FedGWC, "eps"),
+        (PaperSplit, "beta"),
+        (PaperSplit, "eps"),
         (Aggregator, "lr"),
         (LocalTraining, "lr"),
         (LocalTraining, "weight_decay"),

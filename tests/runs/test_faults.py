@@ -19,7 +19,7 @@ from fedgwc.algorithms.fedgwc.clustering import fedgw_cluster
 from fedgwc.algorithms.fedgwc.interactions import affinity
 from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Algorithm
-from fedgwc.core.types import Ids, Rng, Updates
+from fedgwc.core.types import Ids, Rng, Scores, Split, TooFewReplies, Updates
 from fedgwc.core.work import LocalTraining, Work
 from fedgwc.data.federation import Federation, from_arrays
 from fedgwc.engines.meter import Meter
@@ -99,7 +99,7 @@ def test_a_run_survives_odd_clients(name: str, made: tuple[Federation, list[str]
 
 
 class Made:
-    """An engine whose clients answer with drawn numbers: any finite losses, any finite models."""
+    """An engine whose clients answer with drawn numbers: any finite losses, any finite models. They are never evaluated."""
 
     def __init__(self, losses: np.ndarray, models: np.ndarray, absent: set[int]) -> None:
         self.losses, self.models, self.absent = torch.from_numpy(losses), torch.from_numpy(models), absent
@@ -109,6 +109,9 @@ class Made:
         at = torch.from_numpy(there)
         sizes = torch.ones(len(there), dtype=torch.int64)
         return Updates(there, self.models[at], self.losses[at], sizes)
+
+    def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
+        raise TooFewReplies
 
 
 EXTREME = st.sampled_from([0.0, 1.0, 1.0 + 2**-23, 1e-30, 1e4, 1e18, 1e30, 3e38])

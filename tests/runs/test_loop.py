@@ -14,14 +14,15 @@ import safetensors.torch
 import torch
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.method import Method
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Clustering, Rng
 from fedgwc.data import digits
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.simulator import Simulator
+from fedgwc.io.state_file import pack
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.loop import rounds, run
+from fedgwc.runs.loop import layout_of, rounds, run
 from fedgwc.runs.progress import Silent
 from tests.conftest import Listener, Small
 
@@ -137,12 +138,12 @@ def test_a_run_folder_holds_what_it_promises(small: Small, tmp_path: Path) -> No
     config = json.loads((tmp_path / "r" / "config.json").read_text())
     assert config["experiment"]["engine"]["how"] == "stacked"
     assert config["versions"]["torch"] == torch.__version__
-    assert [row["round"] for row in result.metrics] == [4, 8]
+    assert [row["round"] for row in result.metrics] == [4, 8, 12]
     for key in ("accuracy", "balanced_accuracy", "weighted_accuracy"):
         assert 0 <= result.last[key] <= 1
         assert f"{key}_by_size" in result.last
     trace = RunFolder(tmp_path / "r").trace()
-    assert trace["ids"].shape[0] == 8
+    assert trace["ids"].shape[0] == 12
     assert trace["L"].shape[2] == 2
     tree = json.loads((tmp_path / "r" / "splits" / "tree.json").read_text())
     assert tree[0]["parent"] is None
@@ -195,15 +196,15 @@ def test_the_bare_loop_says_what_it_needs(small: Small) -> None:
         ([0] * 20, "an array of whole numbers, got list"),
         (np.full(20, -1), r"rows of the 1 models of a clustering, 0\.\.0, got -1 to -1"),
         (np.ones(20, int), "got 1 to 1"),
-        (np.zeros(3, int), "fedavg gave labels of 3 clients, and there are 20"),
+        (np.zeros(3, int), "auto gave labels of 3 clients, and there are 20"),
     ],
 )
 def test_wrong_labels_are_told_in_the_first_round(
     labels: Any, message: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Method, "clustering", lambda _, state: Clustering(state.servers[0].theta[None], labels))
+    monkeypatch.setattr(Auto, "clustering", lambda _, state: Clustering(state.clusters[0].server.theta[None], labels))
     with pytest.raises(InputError, match=message):
-        run(small("fedavg", rounds=2), tmp_path / "r")
+        run(small("auto", rounds=2), tmp_path / "r")
 
 
 def test_a_round_depends_on_seed_round_and_state_only(small: Small) -> None:

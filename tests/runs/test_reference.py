@@ -115,7 +115,7 @@ def test_an_algorithm_without_words_of_its_own(listed: Any, monkeypatch: pytest.
 
 
 def test_settings_that_are_shown_can_be_set() -> None:
-    job = load("digits", ["ifca.aggregator.momentum=0.5", "algorithm.name=ifca", "data.groups.0.relabel=2", "data.seed=3"])
+    job = load("digits", ["ifca.server.momentum=0.5", "algorithm.name=ifca", "data.groups.0.relabel=2", "data.seed=3"])
     assert job.algorithm.server.momentum == 0.5  # type: ignore[attr-defined]
 
 

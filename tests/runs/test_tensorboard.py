@@ -20,8 +20,8 @@ SETS = [
     "rounds=12",
     "data.train_size=6",
     "algorithm.rate=0.5",
-    "algorithm.when=visits",
-    "algorithm.visits=2",
+    "algorithm.name=fedgwc",
+    "algorithm.eps=0.5",
     "local.steps=2",
     "evaluate.every=4",
 ]

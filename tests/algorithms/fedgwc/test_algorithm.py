@@ -200,6 +200,8 @@ def test_what_a_cluster_draws_does_not_depend_on_the_others() -> None:
         for cs in (both.clusters, both.clusters[1:])
     ]
     both_drawn, alone = plans
+    assert both_drawn is not None
+    assert alone is not None
     np.testing.assert_array_equal(both_drawn.clients[both_drawn.which == 1], alone.clients)
 
 
