@@ -12,14 +12,14 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
 
 from benchmarks.made import cifar_like
-from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.ifca import IFCA
+from fedgwc.algorithms.method import Method
+from fedgwc.core.layout import Layout
 from fedgwc.core.types import Rng, Scores
 from fedgwc.core.work import LocalTraining
 from fedgwc.engines.settings import EngineSettings
@@ -57,10 +57,8 @@ def questions(engine: Simulator, models: torch.Tensor) -> dict[str, Callable[[],
 
 
 def ifca_rounds(engine: Simulator, models: torch.Tensor, calls: int) -> float:
-    algorithm = ALGORITHMS["ifca"]
-    assert isinstance(algorithm, IFCA)
-    algorithm = replace(algorithm, k=K)
-    state, number = algorithm.init(models[:K], engine.federation.n_clients), 0
+    algorithm = Method(IFCA(k=K))
+    state, number = algorithm.init(models[:K], engine.federation.n_clients, Layout.unnamed(engine.model.size)), 0
 
     def one() -> None:
         nonlocal state, number

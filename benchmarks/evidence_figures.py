@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.evidence import ROOT, recordings
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.auto.cuts import best_cut, seen_across
 from fedgwc.algorithms.auto.readings import Readings
 from fedgwc.algorithms.auto.windows import places
@@ -29,7 +29,7 @@ from fedgwc.report.theme import LIGHT, MARKERS, NEUTRAL, PAPER, house_style, loo
 from fedgwc.runs.replay import Trace, read_trace, replay
 
 FIGURES = ROOT / "docs/figures"
-NEVER = FedGWC(gain=np.inf, drift=np.inf)  # divides nobody
+NEVER = Auto(gain=np.inf, drift=np.inf)  # divides nobody
 
 
 def steps(traces: dict[str, Trace]) -> Figure:
@@ -38,7 +38,7 @@ def steps(traces: dict[str, Trace]) -> Figure:
     for look, (name, trace) in zip(_looks(traces), traces.items(), strict=True):
         mean = np.nanmean(trace.losses[300:1000].astype(np.float64), (0, 1))
         axes.plot(np.arange(len(mean)) + 1, mean / mean[0], label=name, ms=4, **look)
-    axes.axhline(1 / (1 + FedGWC().drift), color=NEUTRAL, lw=0.8, ls="--")
+    axes.axhline(1 / (1 + Auto().drift), color=NEUTRAL, lw=0.8, ls="--")
     axes.set(xlabel="local step", ylabel="loss over that of step 1", ylim=(0, 1.1))
     _legend(axes)
     return figure
@@ -52,7 +52,7 @@ def contrasts(traces: dict[str, Trace], width: int = 100) -> Figure:
         spans = [np.median(ratios[t : t + width]) for t in range(0, len(ratios) - width + 1, width)]
         at = width * (np.arange(len(spans)) + 1)
         axes.plot(at, spans, label=name, ms=3, lw=1.2, markevery=6, **look)
-    axes.axhline(1 + FedGWC().contrast, color=NEUTRAL, lw=0.8, ls="--")
+    axes.axhline(1 + Auto().contrast, color=NEUTRAL, lw=0.8, ls="--")
     axes.set(xlabel="round", ylabel="variance between clients\nover that between batches", yscale="log")
     axes.set_yticks(ticks := [1, 2, 3, 5, 10, 20, 40], [str(t) for t in ticks])
     axes.minorticks_off()
@@ -92,7 +92,7 @@ def echoes(traces: dict[str, Trace]) -> Figure:
 
 
 def _helped(trace: Trace) -> Floats:
-    echo = replay(trace, NEVER).clusters[0].echo
+    echo: Floats | None = replay(trace, NEVER).clusters[0].echo
     assert echo is not None
     return (echo + echo.T) / 2
 

@@ -22,6 +22,7 @@ from torch import nn
 
 from benchmarks.made import cifar_like
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core.layout import Layout
 from fedgwc.core.types import Rng
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation
@@ -37,7 +38,7 @@ LOCAL = LocalTraining(steps=7, batch=64, lr=0.01, weight_decay=4e-4)
 def rounds_per_second(engine: Simulator, name: str, rounds: int) -> dict[str, float]:
     """Milliseconds per round of the real loop: sampling, training, aggregation, rewards, trace."""
     algorithm, meter = ALGORITHMS[name], Meter(engine, engine.federation.n_clients)
-    state = algorithm.init(engine.model.vector(), engine.federation.n_clients)
+    state = algorithm.init(engine.model.vector(), engine.federation.n_clients, Layout.unnamed(engine.model.size))
     times = []
     for t in range(1, rounds + 11):
         began = time.perf_counter()
@@ -57,7 +58,7 @@ def together(federation: Federation, module: nn.Module, runs: int, rounds: int, 
     def go(member: Member, seed: int) -> None:
         nonlocal began
         algorithm, meter = ALGORITHMS["fedavg"], Meter(member, federation.n_clients)
-        state = algorithm.init(member.model.vector(), federation.n_clients)
+        state = algorithm.init(member.model.vector(), federation.n_clients, Layout.unnamed(member.model.size))
         for t in range(1, rounds + 11):
             if t == 11 and seed == 0:
                 torch.cuda.synchronize()

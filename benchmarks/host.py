@@ -4,7 +4,7 @@
 
 Clients are not trained: a stand-in hands out prepared results of 10 clients x 7 steps. The bare loop is `algorithm.round` with a
 `Meter`; the run is the loop of `fedgwc run`, with its folder, its trace and its progress. A number is the best of blocks of 50
-rounds, because other processes disturb the rest; the end of FedGWC's windows is therefore not in it.
+rounds, because other processes disturb the rest; the end of windows of `auto` is therefore not in it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,28 +27,31 @@ import torch
 from torch import Tensor
 
 from fedgwc.algorithms.aggregate import Aggregator
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto import algorithm as auto
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.auto.beginnings import children
-from fedgwc.algorithms.fedavg import FedAvg
+from fedgwc.algorithms.method import Method
+from fedgwc.core.layout import Layout
 from fedgwc.core.types import Rng
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.simulator import Simulator
 from fedgwc.engines.transfer import Reading
+from fedgwc.runs.driver import Driver
 from fedgwc.runs.experiment import Experiment, load
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.interrupt import PoliteInterrupt
-from fedgwc.runs.loop import _Run
+from fedgwc.runs.loop import PreparedRun
 from fedgwc.runs.progress import Lines
 
 BLOCK = 50  # rounds
-PARTS: dict[str, list[tuple[type, str]]] = {
-    "sampling, and what follows below": [(FedAvg, "round"), (FedGWC, "advance")],
+PARTS: dict[str, list[tuple[type | ModuleType, str]]] = {
+    "sampling, and what follows below": [(Method, "advance"), (Auto, "advance")],
     "the engine around its program": [(Simulator, "train")],
     "meter": [(Meter, "train")],
     "aggregation": [(Aggregator, "step"), (Aggregator, "steps")],
-    "FedGWC: readings and P": [(FedGWC, "learn")],
-    "FedGWC: time to split?": [(FedGWC, "attempt")],
-    "trace, progress, events": [(_Run, "_observe")],
+    "auto: readings and P": [(auto, "learnt")],
+    "auto: time to split?": [(Auto, "attempt")],
+    "trace, progress, events": [(Driver, "keep")],
 }
 
 
@@ -101,10 +105,10 @@ def bare(name: str, blocks: int, n_clusters: int = 1) -> float:
     experiment = job(name, (blocks + 1) * BLOCK)
     engine, clock = engine_of(experiment), Clock()
     meter, algorithm = Meter(engine, engine.federation.n_clients), experiment.algorithm
-    state: Any = algorithm.init(engine.model.vector(), engine.federation.n_clients)
+    state: Any = algorithm.init(engine.model.vector(), engine.federation.n_clients, Layout.unnamed(engine.model.size))
     step = getattr(algorithm, "advance", algorithm.round)
     if n_clusters > 1:  # as a run has them after its splits
-        assert isinstance(algorithm, FedGWC)
+        assert isinstance(algorithm, Auto)
         state = type(state)(
             tuple(children(algorithm, state.clusters[0], np.arange(100) % n_clusters, {}, 1, 0)),
             (),
@@ -122,7 +126,9 @@ def bare(name: str, blocks: int, n_clusters: int = 1) -> float:
 def whole(name: str, blocks: int) -> float:
     experiment, clock = job(name, (blocks + 1) * BLOCK), Clock()
     with tempfile.TemporaryDirectory() as folder:
-        _Run(experiment, RunFolder(Path(folder) / "run"), False).go(engine_of(experiment), clock, PoliteInterrupt())
+        run = PreparedRun(experiment, RunFolder(Path(folder) / "run"), False)
+        run.site.use(engine_of(experiment))
+        run.go(clock, PoliteInterrupt())
     return clock.best()
 
 

@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.auto.state import Cluster
-from fedgwc.algorithms.fedgwc.interactions import affinity, fedgw_cluster, update_interactions
+from fedgwc.algorithms.fedgwc.clustering import fedgw_cluster
+from fedgwc.algorithms.fedgwc.interactions import affinity, update_interactions
+from fedgwc.core.layout import Layout
 from fedgwc.metrics import adjusted_rand_index
 
 
@@ -46,8 +48,8 @@ def clusters(K: int) -> dict[str, float]:
 
 def window_of_pairs(K: int) -> dict[str, float]:
     """The end of a later window of the default, with the state it needs: means of all pairs, distances and echoes until then."""
-    algorithm = FedGWC(pairs_up_to=K)
-    cluster = algorithm.init(torch.zeros(1), K).clusters[0]
+    algorithm = Auto(pairs_up_to=K)
+    cluster = algorithm.init(torch.zeros(1), K, Layout.unnamed(1)).clusters[0]
     assert cluster.sides is not None
     assert cluster.spreads is not None
     rng = np.random.default_rng(0)
@@ -65,8 +67,8 @@ def window_of_pairs(K: int) -> dict[str, float]:
 
 def window_of_clients(K: int) -> dict[str, float]:
     """The same by client, after 20 windows."""
-    algorithm = FedGWC(pairs_up_to=0)
-    cluster = algorithm.init(torch.zeros(1), K).clusters[0]
+    algorithm = Auto(pairs_up_to=0)
+    cluster = algorithm.init(torch.zeros(1), K, Layout.unnamed(1)).clusters[0]
     assert cluster.sides is not None
     assert cluster.spreads is not None
     rng = np.random.default_rng(0)
@@ -78,11 +80,11 @@ def window_of_clients(K: int) -> dict[str, float]:
     return end_of_window(algorithm, replace(cluster, paths=paths), truth)
 
 
-def end_of_window(algorithm: FedGWC, cluster: Cluster, truth: np.ndarray) -> dict[str, float]:
+def end_of_window(algorithm: Auto, cluster: Cluster, truth: np.ndarray) -> dict[str, float]:
     K = len(cluster.members)
     over = replace(cluster, ripe=K * K, heard=1, apart=1, cut=truth)  # whatever the next cut, there is one to compare it with
     began = time.perf_counter()
-    labels = algorithm.attempt(over, K, 0).labels
+    labels = algorithm.attempt(over).labels
     took = time.perf_counter() - began
     return {"seconds": took, "gib": peak(), "agreement": adjusted_rand_index(truth, np.zeros(K) if labels is None else labels)}
 

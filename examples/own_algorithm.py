@@ -16,7 +16,6 @@ import fedgwc
 from fedgwc.core.sampling import cohort_size, sample
 from fedgwc.data import Group, digits
 from fedgwc.models import mlp
-from fedgwc.runs.evaluation import evaluate_clustering
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,9 @@ class TrimmedFedAvg:
 
     rate: Annotated[float, "share of the clients that train in a round"] = 0.3  # what `fedgwc list trimmed` shows
     trim: Annotated[int, "clients left out at either end"] = 2
-    aggregator: fedgwc.Aggregator = field(default_factory=fedgwc.Aggregator)
+    server: fedgwc.Aggregator = field(default_factory=fedgwc.Aggregator)
 
-    def init(self, model: torch.Tensor, n_clients: int) -> TrimmedState:
+    def init(self, model: torch.Tensor, n_clients: int, layout: fedgwc.Layout) -> TrimmedState:
         return TrimmedState(fedgwc.Server(model), n_clients)
 
     def round(self, state: TrimmedState, engine: fedgwc.Engine, rng: fedgwc.Rng) -> TrimmedState:
@@ -42,7 +41,7 @@ class TrimmedFedAvg:
         updates = engine.train(cohort, state.server.theta[None], np.zeros(len(cohort), np.int64), rng.training)
         order = np.argsort(updates.losses.nanmean(1).numpy())  # [n], the clients that answered, by mean loss
         kept = updates.rows(order[self.trim : len(order) - self.trim]) if len(order) > 2 * self.trim else updates
-        return TrimmedState(self.aggregator.step(state.server, kept), state.n_clients)
+        return TrimmedState(self.server.step(state.server, kept), state.n_clients)
 
     def clustering(self, state: TrimmedState) -> fedgwc.Clustering:
         return fedgwc.Clustering(state.server.theta[None], np.zeros(state.n_clients, np.int64))  # one model serves all
@@ -57,5 +56,5 @@ if __name__ == "__main__":
     engine = fedgwc.Simulator(federation, mlp(federation.shape, federation.n_classes), local)
     for algorithm in (TrimmedFedAvg(trim=0), TrimmedFedAvg(trim=2)):
         *_, (number, state) = fedgwc.rounds(algorithm, engine, engine.model.vector(), federation.n_clients, 100)
-        scores = evaluate_clustering(algorithm.clustering(state), engine, federation, federation.class_counts())
+        scores = fedgwc.evaluate_clustering(algorithm.clustering(state), engine, federation)
         print(f"trim {algorithm.trim}: accuracy {scores['accuracy']:.1%} after {number} rounds")

@@ -6,7 +6,9 @@ import numpy as np
 import torch
 
 from benchmarks.contenders.workloads import COHORT, Workload, asked, run
-from fedgwc.algorithms.fedavg import FedAvg
+from fedgwc.algorithms.fedavg import OneGroup
+from fedgwc.algorithms.method import Method
+from fedgwc.core.layout import Layout
 from fedgwc.core.types import Rng
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation, Rows
@@ -25,8 +27,8 @@ def main() -> None:
     engine = Simulator(
         federation(w), w.module(), LocalTraining(steps=w.steps, batch=w.batch, lr=w.lr), EngineSettings(device="cpu")
     )
-    algorithm = FedAvg(rate=COHORT / w.n_clients)
-    state, number = algorithm.init(engine.model.vector(), w.n_clients), 0
+    algorithm = Method(OneGroup(), rate=COHORT / w.n_clients)
+    state, number = algorithm.init(engine.model.vector(), w.n_clients, Layout.unnamed(engine.model.size)), 0
 
     def one_round() -> None:
         nonlocal state, number

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedgwc.core.protocols import Engine
 from fedgwc.core.types import Ids, Scores, Split, Updates
+from fedgwc.core.work import Work
 from fedgwc.data.federation import Federation
 
 
@@ -31,8 +32,8 @@ class Malicious:
     def __init__(self, engine: Engine, attackers: Ids, attack: Attack) -> None:
         self.engine, self.attackers, self.attack = engine, attackers, attack
 
-    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int) -> Updates:
-        updates = self.engine.train(clients, models, which, seed)
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
+        updates = self.engine.train(clients, models, which, seed, work)
         lying = torch.from_numpy(np.isin(updates.clients, self.attackers))  # [n]
         if not lying.any():
             return updates

@@ -108,8 +108,8 @@ GROUPING = {
     "fesem": "fedgwc.algorithms.fesem.e_step",
     "cfl": "fedgwc.algorithms.cfl.CFL.cut",
     "auto": "fedgwc.algorithms.auto.proposals.best_cut",
-    "fedgwc": "fedgwc.algorithms.auto.algorithm.fedgw_cluster",
-    "fedgwc-release": "fedgwc.algorithms.auto.algorithm.fedgw_cluster",
+    "fedgwc": "fedgwc.algorithms.fedgwc.splits.fedgw_cluster",
+    "fedgwc-release": "fedgwc.algorithms.fedgwc.splits.fedgw_cluster",
 }
 RESULTS = (
     "fedgwc.runs.folder.RunFolder.save_models",

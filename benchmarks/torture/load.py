@@ -18,7 +18,8 @@ from benchmarks.torture import children
 from benchmarks.torture.damage import Interrupted
 from benchmarks.torture.runs import differences, job
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.fedavg import FedAvg
+from fedgwc.algorithms.fedavg import OneGroup
+from fedgwc.algorithms.method import Method
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Algorithm
 from fedgwc.core.work import LocalTraining
@@ -26,8 +27,9 @@ from fedgwc.data.federation import from_arrays
 from fedgwc.engines.meter import Meter
 from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
+from fedgwc.runs.driver import Checkpoint
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.loop import Checkpoint, rounds, run
+from fedgwc.runs.loop import rounds, run
 from fedgwc.runs.tables import Table
 
 Result = dict[str, Any]
@@ -57,7 +59,7 @@ def long_run(algorithm: Algorithm[Any], n_clients: int, n_rounds: int, seconds: 
             folder.observe(number, meter.reported)
             meter.clear()
             if number % max(1, n_rounds // POINTS) == 0:
-                folder.checkpoint(number, Checkpoint(state, meter.costs, 0.0, 0.0, meter.failures))
+                folder.checkpoint(number, Checkpoint(state, meter.costs, 0.0, 0.0, meter.failures, None))
                 seen.append((number, resident()))
             if time.monotonic() - began > seconds:
                 break
@@ -109,8 +111,8 @@ def _try(folder: Path, resume: bool) -> None:
 def measure(clients: int, n_rounds: int, seconds: float) -> Result:
     few = max(10, clients // 20)
     plan = {
-        f"fedavg, {clients:,} clients": (FedAvg(rate=3 / clients), clients, n_rounds),
-        f"fedgwc, {few:,} clients": (ALGORITHMS["auto"], few, max(10, n_rounds // 10)),
+        f"fedavg, {clients:,} clients": (Method(OneGroup(), rate=3 / clients), clients, n_rounds),
+        f"auto, {few:,} clients": (ALGORITHMS["auto"], few, max(10, n_rounds // 10)),
     }
     found: Result = {"long": {}, "together": []}
     for name, (algorithm, n, r) in plan.items():

@@ -16,20 +16,21 @@ import numpy as np
 import torch
 
 from benchmarks.torture.runs import job
-from fedgwc.algorithms.auto.algorithm import FedGWC
-from fedgwc.algorithms.auto.state import FedGWCState
+from fedgwc.algorithms.auto.algorithm import Auto
+from fedgwc.algorithms.auto.state import AutoState
 from fedgwc.cli.assign import assign
 from fedgwc.cli.score import read_counts, read_labels
 from fedgwc.data.sources import authors_partition, cifar, fedvision, images, leaf, made
 from fedgwc.data.sources.arrays import arrays
 from fedgwc.data.sources.emnist import BUNDLE, emnist_pool, mnist_pool
 from fedgwc.io.state_file import MAGIC, unpack
+from fedgwc.metrics.table import clustering_scores
 from fedgwc.models import mobilenet
 from fedgwc.report.load import load as load_for_report
-from fedgwc.metrics.table import clustering_scores
+from fedgwc.runs.driver import Checkpoint
 from fedgwc.runs.experiment import experiment, load, recipes
 from fedgwc.runs.folder import RunFolder, Stamped
-from fedgwc.runs.loop import Checkpoint, run
+from fedgwc.runs.loop import run
 from fedgwc.runs.replay import read_trace, replay
 
 
@@ -262,11 +263,11 @@ def _trace(place: Path, rng: np.random.Generator) -> Reader:
 
 
 def _replay(path: Path) -> None:
-    replay(read_trace(path), FedGWC(visits=1, min_size=2))
+    replay(read_trace(path), Auto(visits=1, min_size=2))
 
 
 def _checkpoint(folder: Path) -> None:
-    kind: Any = Stamped[Checkpoint[FedGWCState]]
+    kind: Any = Stamped[Checkpoint[AutoState, None]]
     for path in (folder / "state").glob("*.ckpt"):
         unpack(path.read_bytes(), kind)
 

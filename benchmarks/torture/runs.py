@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core.protocols import state_type
 from fedgwc.io.state_file import pack
+from fedgwc.runs.driver import Checkpoint
 from fedgwc.runs.experiment import Experiment, experiment
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.loop import Checkpoint
 
 TABLES: dict[str, Any] = {
     "rounds": 30,
@@ -64,9 +65,7 @@ def _content(path: Path) -> dict[str, bytes]:
 def _state(folder: RunFolder) -> bytes:
     """The algorithm's state at the end."""
     saved = experiment(folder.config()["experiment"])
-    federation = saved.federation()
-    fresh = saved.algorithm.init(saved.initial(federation, saved.simulator(federation)), federation.n_clients)
-    kind: Any = Checkpoint[type(fresh)]  # type: ignore[misc]
+    kind: Any = Checkpoint[state_type(saved.algorithm), type(None)]  # type: ignore[misc]
     found = folder.restore(kind, "cpu", print)
     assert found is not None
     return pack(found[1].state)

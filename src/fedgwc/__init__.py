@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc.interactions import update_interactions as update_interactions
     from fedgwc.algorithms.fedgwc.interactions import update_weights as update_weights
     from fedgwc.algorithms.fedgwc.rewards import gaussian_rewards as gaussian_rewards
+    from fedgwc.algorithms.method import Method as Method
     from fedgwc.algorithms.perception import perception_distances as perception_distances
     from fedgwc.core.errors import InputError as InputError
+    from fedgwc.core.layout import Layout as Layout
     from fedgwc.core.protocols import Algorithm as Algorithm
     from fedgwc.core.protocols import Engine as Engine
     from fedgwc.core.types import Clustering as Clustering
@@ -35,15 +37,19 @@ if TYPE_CHECKING:
     from fedgwc.core.types import Scores as Scores
     from fedgwc.core.types import Updates as Updates
     from fedgwc.core.work import LocalTraining as LocalTraining
+    from fedgwc.core.work import Work as Work
+    from fedgwc.engines import ENGINES as ENGINES
     from fedgwc.engines.settings import EngineSettings as EngineSettings
     from fedgwc.engines.simulator import Simulator as Simulator
     from fedgwc.metrics.intervals import weight_interval as weight_interval
+    from fedgwc.metrics.table import Evaluated as Evaluated
     from fedgwc.runs.experiment import Experiment as Experiment
     from fedgwc.runs.experiment import load as load
     from fedgwc.runs.loop import Result as Result
     from fedgwc.runs.loop import rounds as rounds
     from fedgwc.runs.loop import run as run
     from fedgwc.runs.saved_models import load_model as load_model
+    from fedgwc.runs.simulated import evaluate_clustering as evaluate_clustering
     from fedgwc.runs.together import run_together as run_together
     from fedgwc.training.flat_model import FlatModel as FlatModel
 
@@ -55,18 +61,24 @@ _HOME = {
     "Algorithm": "core.protocols",
     "Clustering": "core.types",
     "Engine": "core.protocols",
+    "ENGINES": "engines",
     "EngineSettings": "engines.settings",
+    "Evaluated": "metrics.table",
     "Experiment": "runs.experiment",
     "FlatModel": "training.flat_model",
     "InputError": "core.errors",
+    "Layout": "core.layout",
     "LocalTraining": "core.work",
+    "Method": "algorithms.method",
     "Result": "runs.loop",
     "Rng": "core.types",
     "Scores": "core.types",
     "Server": "algorithms.aggregate",
     "Simulator": "engines.simulator",
     "Updates": "core.types",
+    "Work": "core.work",
     "affinity": "algorithms.fedgwc.interactions",
+    "evaluate_clustering": "runs.simulated",
     "fedgw_cluster": "algorithms.fedgwc.clustering",
     "first_losses": "algorithms.auto.readings",
     "gaussian_rewards": "algorithms.fedgwc.rewards",

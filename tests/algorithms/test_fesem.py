@@ -3,148 +3,133 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from fedgwc.algorithms.aggregate import Aggregator, Server
-from fedgwc.algorithms.fedavg import FedAvg
+from fedgwc.algorithms.aggregate import Aggregator
+from fedgwc.algorithms.fedavg import OneGroup
 from fedgwc.algorithms.fesem import FeSEM, FeSEMState, e_step, first_groups
+from fedgwc.algorithms.method import Method, MethodState
 from fedgwc.core.errors import InputError
-from fedgwc.core.types import Rng, Updates
-from fedgwc.io.state_file import pack, unpack
+from fedgwc.core.types import Ids, Rng, Updates
+from fedgwc.core.work import Work
+from fedgwc.data import Federation
+from fedgwc.engines.simulator import Simulator
+from fedgwc.io.state_file import pack
 from fedgwc.metrics.clustering import adjusted_rand_index
 from fedgwc.runs.experiment import experiment
 
-
-class Points:
-    """Each client has a point, and training takes it half of the way there; the last entries may be buffers."""
-
-    def __init__(self, points, n_params=None, deaf=()):
-        self.points = torch.as_tensor(np.asarray(points, float).reshape(len(points), -1))
-        self.n_params, self.deaf, self.starts = n_params, deaf, []
-
-    def train(self, clients, models, which, seed):
-        self.starts.append(dict(zip(clients.tolist(), models[which, 0].tolist(), strict=True)))
-        local = (models[which] + self.points[clients]) / 2
-        updates = Updates(clients, local, torch.zeros(len(clients), 1), torch.ones(len(clients)), self.n_params)
-        return updates.rows(np.flatnonzero(~np.isin(clients, self.deaf)))
+from .clients import Clients, begin, column, play, state_of, thetas, vector, velocities
 
 
-def vector(*values):
-    return torch.tensor(values, dtype=torch.float64)
+def near(*points: Any, **more: Any) -> Clients:
+    """Clients whose training moves a model half of the way to where they are."""
+    return Clients(points, reach=0.5, **more)
 
 
-def play(algorithm, engine, state, rounds):
-    for number in range(1, rounds + 1):
-        state = algorithm.round(state, engine, Rng(7, number))
-    return state
-
-
-def test_two_rounds_by_hand():
-    algorithm, engine = FeSEM(rate=1, k=2), Points([0, 2, 10, 14])
-    state = algorithm.round(algorithm.init(vector(5), 4), engine, Rng(0, 1))
+def test_two_rounds_by_hand() -> None:
+    method, engine = Method(FeSEM(k=2), rate=1), near(0, 2, 10, 14)
+    state = method.round(begin(method, vector(5), 4), engine, Rng(0, 1))
     # local models 2.5, 3.5, 7.5 and 9.5
-    assert sorted(float(c.theta) for c in state.centres) == [3, 8.5]
-    assert len({*state.labels[:2]}) == len({*state.labels[2:]}) == 1
-    state = algorithm.round(state, engine, Rng(0, 2))
+    assert sorted(thetas(state)) == [3, 8.5]
+    labels = state.groups.nearest.tolist()
+    assert len({*labels[:2]}) == len({*labels[2:]}) == 1
+    state = method.round(state, engine, Rng(0, 2))
     # from their centres: 1.5 and 2.5, 9.25 and 11.25
-    assert sorted(float(c.theta) for c in state.centres) == [2, 10.25]
+    assert sorted(thetas(state)) == [2, 10.25]
 
 
-def test_distance_is_over_parameters_alone():
-    points = np.array([[0, 900], [2, 0], [10, 900], [14, 0]])
-    state = FeSEM(rate=1, k=2).round(FeSEM(rate=1).init(vector(5, 0), 4), Points(points, n_params=1), Rng(0, 1))
-    assert state.labels[0] == state.labels[1] != state.labels[2] == state.labels[3]
-    assert [float(c.theta[1]) for c in state.centres] == [225, 225]  # the buffer is averaged: (450 + 0) / 2
+def test_distance_is_over_parameters_alone() -> None:
+    method, engine = Method(FeSEM(k=2), rate=1), near([0, 900], [2, 0], [10, 900], [14, 0], n_params=1)
+    state = method.round(begin(method, vector(5, 0), 4), engine, Rng(0, 1))
+    labels = state.groups.nearest
+    assert labels[0] == labels[1] != labels[2] == labels[3]
+    assert [theta[1] for theta in thetas(state)] == [225, 225]  # the buffer is averaged: (450 + 0) / 2
 
 
-def test_a_centre_without_clients_stays_and_momentum_is_per_centre():
-    algorithm = FeSEM(rate=1, k=3, server=Aggregator(momentum=0.5))
-    start = FeSEMState(tuple(Server(vector(x)) for x in (0, 6, 99)), np.array([0, 0, 1]))
-    state = algorithm.round(start, Points([-2, -2, 10]), Rng(0, 1))
-    assert [float(c.theta) for c in state.centres] == [-1, 8, 99]
-    assert [None if c.velocity is None else float(c.velocity) for c in state.centres] == [-1, 2, None]
+def test_a_centre_without_clients_stays_and_momentum_is_per_centre() -> None:
+    method = Method(FeSEM(k=3), rate=1, server=Aggregator(momentum=0.5))
+    start = state_of(method, [vector(0), vector(6), vector(99)], FeSEMState(np.array([0, 0, 1])))
+    state = method.round(start, near(-2, -2, 10), Rng(0, 1))
+    assert thetas(state) == [-1, 8, 99]
+    assert velocities(state) == [-1, 2, None]
 
 
-def test_a_new_client_starts_in_the_middle_and_is_served_by_the_largest_centre():
-    algorithm, engine = FeSEM(rate=1, k=2), Points([0, 10, 10, 12])
-    start = FeSEMState((Server(vector(0)), Server(vector(10))), np.array([0, 1, 1, -1]))
-    assert algorithm.clustering(start).labels.tolist() == [0, 1, 1, 1]
-    state = algorithm.round(start, engine, Rng(0, 1))
-    assert engine.starts[0] == {0: 0, 1: 10, 2: 10, 3: 5}
-    assert state.labels.tolist() == [0, 1, 1, 1]  # (5 + 12) / 2 = 8.5 is nearer to 10
+def test_a_new_client_starts_in_the_middle_and_is_served_by_the_largest_centre() -> None:
+    method, engine = Method(FeSEM(k=2), rate=1), near(0, 10, 10, 12)
+    start = state_of(method, [vector(0), vector(10)], FeSEMState(np.array([0, 1, 1, -1])))
+    assert method.clustering(start).labels.tolist() == [0, 1, 1, 1]
+    state = method.round(start, engine, Rng(0, 1))
+    assert engine.trained[0][2].flatten().tolist() == [0, 10, 10, 5]
+    assert state.groups.nearest.tolist() == [0, 1, 1, 1]  # (5 + 12) / 2 = 8.5 is nearer to 10
 
 
-def test_independent_centres_keep_whoever_was_dealt_to_them():
+def test_independent_centres_keep_whoever_was_dealt_to_them() -> None:
     """Centres at 0 and 100, clients at 45 and 55: half of the way there, a model is still nearer to the centre it came from."""
-    algorithm, engine = FeSEM(rate=1, k=2, start="independent"), Points([45, 55] * 50)
-    starts = vector(0, 100)[:, None]
-    state = algorithm.round(algorithm.init(starts, 100), engine, Rng(0, 1))
-    assert [100 * y for y in state.labels] == list(engine.starts[0].values())  # each is where it was dealt
-    assert 30 < state.labels.sum() < 70  # at random
-    assert play(algorithm, engine, state, 1).labels.tolist() == state.labels.tolist()
+    method, engine = Method(FeSEM(k=2, start="independent"), rate=1), near(*[45, 55] * 50)
+    _, first, second = play(method, engine, begin(method, column(0, 100), 100), 2)
+    labels = first.groups.nearest
+    assert (100 * labels).tolist() == engine.trained[0][2].flatten().tolist()  # each is where it was dealt
+    assert 30 < labels.sum() < 70  # at random
+    assert second.groups.nearest.tolist() == labels.tolist()
 
 
-def test_independent_centres_are_as_many_as_asked_for():
-    assert FeSEM(k=3, start="independent").n_models == 3
-    assert FeSEM(k=3).n_models is None
-    with pytest.raises(InputError, match=r"fesem with start=independent and k=3 .* wants \[3, D\], got \[2\]"):
-        FeSEM(k=3, start="independent").init(vector(1, 2), 9)
-    FeSEM(rate=0.1, k=5, start="independent").init(torch.zeros(5, 2), 9)  # no cohort has to hold them all
+def test_independent_centres_are_as_many_as_asked_for() -> None:
+    independent = Method(FeSEM(k=5, start="independent"), rate=0.1)
+    assert (independent.n_models, Method(FeSEM(k=5)).n_models) == (5, None)
+    with pytest.raises(InputError, match=r"fesem with start=independent and k=5 .* wants \[5, D\], got \[2\]"):
+        begin(independent, vector(1, 2), 9)
+    begin(independent, torch.zeros(5, 2), 9)  # no cohort has to hold them all
 
 
-def test_too_few_answers_keep_the_common_model_for_another_round():
-    algorithm, points = FeSEM(rate=1, k=3), [0, 4, 8, 9]
-    state = algorithm.round(algorithm.init(vector(0), 4), Points(points, deaf=[2, 3]), Rng(0, 1))
-    assert [float(c.theta) for c in state.centres] == [1]  # (0 + 2) / 2
-    assert algorithm.clustering(state).labels.tolist() == [0] * 4
-    assert len(algorithm.round(state, Points(points), Rng(0, 2)).centres) == 3
+def test_too_few_answers_keep_the_common_model_for_another_round() -> None:
+    method, points = Method(FeSEM(k=3), rate=1), [0, 4, 8, 9]
+    state = method.round(begin(method, vector(0), 4), near(*points, silent=[2, 3]), Rng(0, 1))
+    assert thetas(state) == [1]  # (0 + 2) / 2
+    assert method.clustering(state).labels.tolist() == [0] * 4
+    assert len(thetas(method.round(state, near(*points), Rng(0, 2)))) == 3
     assert first_groups(torch.zeros(5, 2), 2) is None  # five times the same model
 
 
-def test_e_step_agrees_with_distances():
+def test_e_step_agrees_with_distances() -> None:
     torch.manual_seed(0)
     points, centres = 1000 + torch.randn(50, 20), 1000 + torch.randn(4, 20)
     assert e_step(points, centres).tolist() == torch.cdist(points.double(), centres.double()).argmin(1).tolist()
 
 
-def test_a_centre_that_exploded_keeps_its_clients_and_leaves_the_others_theirs():
+def test_a_centre_that_exploded_keeps_its_clients_and_leaves_the_others_theirs() -> None:
     centres = torch.tensor([[0.0], [1.0], [1e30]])
     assert e_step(torch.tensor([[0.1], [0.9], [1.2], [1.1e30]]), centres).tolist() == [0, 1, 1, 2]
 
 
-def test_a_client_that_fails_is_a_missing_row():
-    algorithm, points = FeSEM(rate=0.5, k=2), [0, 1, 2, 3, 7, 8, 9, 10]
+class Without(Clients):
+    """A federation in which clients 3 and 6 are never even asked."""
 
-    class Without(Points):  # a federation in which clients 3 and 6 are never even asked
-        def train(self, clients, models, which, seed):
-            up = ~np.isin(clients, [3, 6])
-            return super().train(clients[up], models, which[up], seed)
-
-    start = algorithm.init(vector(5), 8)
-    lost = play(algorithm, Points(points, deaf=[3, 6]), start, 6)
-    assert pack(lost) == pack(play(algorithm, Without(points), start, 6))
-    assert lost.labels[[3, 6]].tolist() == [-1, -1]
-    assert pack(play(algorithm, Points(points, deaf=range(8)), start, 3)) == pack(start)
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
+        up = ~np.isin(clients, [3, 6])
+        return super().train(clients[up], models, which[up], seed, work)
 
 
-@pytest.mark.parametrize("rounds", [0, 4])
-def test_a_state_is_saved_whole(rounds):
-    algorithm = FeSEM(rate=0.5, k=2, server=Aggregator(momentum=0.9))
-    state = play(algorithm, Points([0, 1, 2, 3, 7, 8, 9, 10]), algorithm.init(vector(5), 8), rounds)
-    assert pack(unpack(pack(state), FeSEMState)) == pack(state)
+def test_a_client_that_fails_is_a_missing_row() -> None:
+    method, points = Method(FeSEM(k=2), rate=0.5), [0, 1, 2, 3, 7, 8, 9, 10]
+    start = begin(method, vector(5), 8)
+    lost = play(method, near(*points, silent=[3, 6]), start, 6)[-1]
+    assert pack(lost) == pack(play(method, Without(points, reach=0.5), start, 6)[-1])
+    assert lost.groups.nearest[[3, 6]].tolist() == [-1, -1]
 
 
-def test_settings_are_checked():
+def test_settings_are_checked() -> None:
     with pytest.raises(InputError, match="k must be at least 1, got 0"):
         FeSEM(k=0)
     with pytest.raises(InputError, match="cohorts of 3; lower k or raise rate"):
-        FeSEM(k=4).init(vector(0), 20)
+        begin(Method(FeSEM(k=4)), vector(0), 20)
 
 
-MIXTURE = {
+MIXTURE: dict[str, Any] = {
     "data": {"name": "digits", "train_size": 50, "test_size": 20, "groups": [{"clients": 10}, {"clients": 10, "relabel": 5}]},
     "model": {"name": "mlp", "hidden": [32]},
     "local": {"steps": 10, "batch": 16, "lr": 0.1},
@@ -154,60 +139,65 @@ MIXTURE = {
 class Recorded:
     """An engine that remembers what it answered last."""
 
-    def __init__(self, engine):
-        self.engine, self.last = engine, None
+    def __init__(self, engine: Simulator) -> None:
+        self.engine = engine
+        self.evaluate = engine.evaluate
 
-    def train(self, *args):
-        self.last = self.engine.train(*args)
+    def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
+        self.last = self.engine.train(clients, models, which, seed, work)
         return self.last
 
 
+Mixture = tuple[Federation, Simulator, int]
+
+
 @pytest.fixture(scope="module", params=[0, 1, 2])
-def mixture(request):
+def mixture(request: pytest.FixtureRequest) -> Mixture:
     torch.set_num_threads(1)
     job = experiment({**MIXTURE, "seed": request.param})
     federation = job.federation()
     return federation, job.simulator(federation), request.param
 
 
-def accuracy(mixture, algorithm, rounds):
+def accuracy(mixture: Mixture, method: Method[Any], n_rounds: int) -> tuple[float, float]:
     """(test accuracy, adjusted Rand index) after so many rounds."""
     federation, engine, seed = mixture
-    state = algorithm.init(engine.model.vector(), federation.n_clients)
-    for number in range(1, rounds + 1):
-        state = algorithm.round(state, engine, Rng(seed, number))
-    c = algorithm.clustering(state)
+    state = begin(method, engine.model.vector(), federation.n_clients)
+    for number in range(1, n_rounds + 1):
+        state = method.round(state, engine, Rng(seed, number))
+    c = method.clustering(state)
     scores = engine.evaluate(np.arange(federation.n_clients), c.models, c.labels)
-    return scores.correct.sum() / scores.total.sum(), adjusted_rand_index(federation.groups, c.labels)
+    assert federation.groups is not None
+    return float(scores.correct.sum() / scores.total.sum()), adjusted_rand_index(federation.groups, c.labels)
 
 
-def test_one_centre_is_fedavg(mixture):
-    assert accuracy(mixture, FeSEM(rate=0.3, k=1), 5) == accuracy(mixture, FedAvg(rate=0.3), 5)
+def test_one_centre_is_fedavg(mixture: Mixture) -> None:
+    assert accuracy(mixture, Method(FeSEM(k=1), rate=0.3), 5) == accuracy(mixture, Method(OneGroup(), rate=0.3), 5)
 
 
-@pytest.mark.parametrize(("rate", "rounds"), [(1.0, 20), (0.3, 60)])
-def test_two_centres_beat_one_on_a_mixture(mixture, rate, rounds):
-    two, ari = accuracy(mixture, FeSEM(rate=rate, k=2), rounds)
+@pytest.mark.parametrize(("rate", "n_rounds"), [(1.0, 20), (0.3, 60)])
+def test_two_centres_beat_one_on_a_mixture(mixture: Mixture, rate: float, n_rounds: int) -> None:
+    two, ari = accuracy(mixture, Method(FeSEM(k=2), rate=rate), n_rounds)
     assert ari == 1.0
-    assert two > accuracy(mixture, FeSEM(rate=rate, k=1), rounds)[0] + 0.3
+    assert two > accuracy(mixture, Method(FeSEM(k=1), rate=rate), n_rounds)[0] + 0.3
 
 
-def test_the_objective_never_rises_in_a_round_of_everybody(mixture):
+def test_the_objective_never_rises_in_a_round_of_everybody(mixture: Mixture) -> None:
     """Sum of squared distances of the local models to their centres: before the E-step, after it, after the M-step."""
     federation, engine, seed = mixture
-    watched, algorithm = Recorded(engine), FeSEM(rate=1, k=3)
-    state = algorithm.round(algorithm.init(engine.model.vector(), federation.n_clients), watched, Rng(seed, 1))
+    watched, method = Recorded(engine), Method(FeSEM(k=3), rate=1)
+    state = method.round(begin(method, engine.model.vector(), federation.n_clients), watched, Rng(seed, 1))
     # Ward's groups are so good that nobody would ever move again: begin from random ones instead.
-    state = replace(state, labels=np.random.default_rng(seed).integers(0, 3, federation.n_clients))
+    state = replace(state, groups=FeSEMState(np.random.default_rng(seed).integers(0, 3, federation.n_clients)))
     moved = 0
     for number in range(2, 13):
-        before, state = state, algorithm.round(state, watched, Rng(seed, number))
-        stages = [(before.centres, before.labels), (before.centres, state.labels), (state.centres, state.labels)]
+        before, state = state, method.round(state, watched, Rng(seed, number))
+        stages = [(before, before.groups.nearest), (before, state.groups.nearest), (state, state.groups.nearest)]
         start, e, m = [objective(watched.last.models, *stage) for stage in stages]
         assert start >= e >= m * (1 - 1e-6)
-        moved += int((before.labels != state.labels).sum())
+        moved += int((before.groups.nearest != state.groups.nearest).sum())
     assert moved
 
 
-def objective(models, centres, labels):
-    return float((models - torch.stack([c.theta for c in centres])[labels]).double().square().sum())
+def objective(models: Tensor, state: MethodState[FeSEMState], labels: Ids) -> float:
+    return float((models - torch.stack([s.theta for s in state.servers])[labels]).double().square().sum())

@@ -207,7 +207,7 @@ class Recorded:
 def replayed(algorithm: str, **settings: Any) -> Callable[[Path], Case]:
     """Recorded losses through an algorithm; whom it would have asked does not matter."""
 
-    def case(_: Path) -> Case:
+    def case(folder: Path) -> Case:
         tables = {"algorithm": {"name": name_of(algorithm), **renamed_settings(settings)}}
         a, engine, labels = fedgwc.load(tables).algorithm, Recorded(36, 160, 9), []
         for _, state in fedgwc.rounds(a, engine, torch.zeros(3), 36, 160, seed=5):
@@ -232,7 +232,7 @@ def flower(folder: Path, **options: Any) -> Case:
         nodes: dict[int, tuple[Any, Context]]
         mail: dict[str, Message]
         count = itertools.count(1)
-        run = property(lambda self: None)  # type: ignore[assignment]
+        run = property(lambda self: None)
 
         def set_run(self, run: Any) -> None: ...
         def create_message(self, *args: Any, **kwargs: Any) -> Message:
@@ -266,7 +266,7 @@ def flower(folder: Path, **options: Any) -> Case:
     grid.nodes, grid.mail = {}, {}
     app = client_app(tables)
     for node, first in enumerate(range(0, 20, 5)):
-        config = {"clients": f"{first}-{first + 4}"}
+        config: dict[str, Any] = {"clients": f"{first}-{first + 4}"}
         grid.nodes[100 + node] = app, Context(1, 100 + node, config, RecordDict(), {})
     settings = {"out": str(folder), "poll": 0.005, "min-clients": 20, "min-replies": 1, "wait": 20.0, "pause": 0.01, **options}
     server_app(tables)(grid, Context(1, 1, {}, RecordDict(), settings))

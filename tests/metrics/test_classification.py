@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 from sklearn.metrics import balanced_accuracy_score
 
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Scores
 from fedgwc.metrics import accuracy, balanced_accuracy, classification, weighted_accuracy
-from fedgwc.metrics.classification import summary
+from fedgwc.metrics.table import Evaluated, evaluate
 
 
 def scores(correct: list[list[float]], total: list[list[float]], loss: list[float] | None = None) -> Scores:
@@ -34,6 +35,13 @@ def test_numbers_by_hand() -> None:
     assert accuracy(TWO).tolist() == [0.7, 1.0]
     assert balanced_accuracy(TWO).tolist() == [0.625, 1.0]  # (3/4 + 1/2) / 2
     assert weighted_accuracy(TWO, TRAINED).tolist() == [0.5625, 1.0]  # (1 * 3/4 + 3 * 1/2) / 4: class 2 is not in the test set
+
+
+def summary(of: Scores, train_counts: ArrayLike | None) -> dict[str, float]:
+    """The scores of an evaluation that are averages over clients."""
+    counts = None if train_counts is None else np.asarray(train_counts, np.float64)
+    row = evaluate(Evaluated(of, np.zeros(len(of.clients), np.int64), counts))
+    return {name: value for name, value in row.items() if name not in ("clusters", "was", "wadb")}
 
 
 def test_summary_by_hand() -> None:

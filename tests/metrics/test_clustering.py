@@ -15,7 +15,9 @@ from scipy.optimize import linear_sum_assignment, linprog
 from sklearn.metrics import davies_bouldin_score
 
 from fedgwc import metrics
-from fedgwc.metrics import AGREEMENT_METRICS, CLUSTERING_METRICS, clustering, wasserstein_adjusted, wasserstein_distances
+from fedgwc.metrics import clustering, wasserstein_adjusted, wasserstein_distances
+
+from .tables import AGREEMENT_METRICS, CLUSTERING_METRICS
 
 BOUNDS = {
     "wasserstein_adjusted_silhouette": (-1, 1),

@@ -7,7 +7,9 @@ import math
 import pytest
 
 from fedgwc.core.errors import InputError
-from fedgwc.metrics import AGREEMENT_METRICS, CLUSTERING_METRICS, wasserstein_distances
+from fedgwc.metrics import wasserstein_distances
+
+from .tables import AGREEMENT_METRICS, CLUSTERING_METRICS
 
 BAD_COUNTS = [
     ([1, 2], "shape"),

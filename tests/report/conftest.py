@@ -13,7 +13,11 @@ from fedgwc.report.content import Page
 from fedgwc.runs.experiment import experiment
 from fedgwc.runs.loop import run
 
-EAGER = {"when": "visits", "visits": 1, "min_size": 2}  # splits within a few rounds
+AT_ALL_COSTS = {"rate": 1.0, "contrast": -1.0, "agreement": -1.0, "gain": -1e9, "doubt": 0.0}  # divided after two windows
+OWN: dict[str, dict[str, Any]] = {  # what divides clusters within a few rounds
+    "fedgwc": {"algorithm": {"eps": 0.5}},
+    "auto": {"rounds": 22, "algorithm": AT_ALL_COSTS},
+}
 TABLES: dict[str, Any] = {
     "rounds": 10,
     "about": "twenty clients of digits",
@@ -39,8 +43,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     def folder(name: str, **changes: Any) -> Path:
         key = name + repr(sorted(changes.items()))
         if key not in made:
-            tables = {**TABLES, "algorithm": {"name": name, "rate": 0.5, **(EAGER if name == "auto" else {})}}
-            for k, v in changes.items():
+            tables = {**TABLES, "algorithm": {"name": name, "rate": 0.5}}
+            for k, v in [*OWN.get(name, {}).items(), *changes.items()]:
                 tables[k] = {**tables.get(k, {}), **v} if isinstance(v, dict) else v
             made[key] = run(experiment(tables, "small"), root / f"{name}-{len(made)}").folder
         return made[key]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedgwc.core.settings import flatten, parse_assignment, plain
+from fedgwc.core.settings import flatten, plain
 from fedgwc.core.work import LocalTraining
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, OURS, POINTS, Entry, Row, varied
-from fedgwc.reproduce.plan import is_idle, short, today
+from fedgwc.reproduce.plan import is_idle, short, telling, today
 from fedgwc.reproduce.verdict import SEEDS, Effort, Verdict, picture_verdict, verdict
 
 SETTINGS = ("data", "model", "local", "algorithm")  # what decides a result, besides seed and rounds
@@ -84,10 +84,8 @@ def belongs(outcome: Outcome, row: Row, preset: str) -> bool:
     if (outcome.recipe, outcome.algorithm) != (row.recipe, preset):
         return False
     now = today(row.recipe, preset, row.set)
-    for setting in row.set:
-        path, value = parse_assignment(setting)
-        if is_idle(setting, preset) and _at(now, ".".join(path)) != value:
-            return False  # the row is about something that this preset has not
+    if any(is_idle(setting, preset) for setting in telling(row, row.algorithm)):
+        return False  # the row is about something that this preset has not
     return all(_at(outcome.experiment, key) == _at(now, key) for key in varied())
 
 

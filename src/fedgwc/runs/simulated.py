@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from fedgwc.core.protocols import Engine
 from fedgwc.core.text import readable
 from fedgwc.core.types import Clustering, Ids
+from fedgwc.data.federation import Federation
 from fedgwc.engines.pool import Member
 from fedgwc.engines.simulator import Simulator
 from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
@@ -19,6 +21,13 @@ from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.recording import save_models
 from fedgwc.runs.site import Clients, Site
 from fedgwc.runs.versions import versions
+
+
+def evaluate_clustering(clustering: Clustering, engine: Engine, federation: Federation) -> dict[str, float]:
+    """Score each client's own model on its own test set, by all metrics of the table."""
+    labels = clustering.labels
+    scores = engine.evaluate(np.arange(federation.n_clients), clustering.models, labels)
+    return evaluate(Evaluated(scores, labels, federation.class_counts("train"), federation.groups))
 
 
 class SimulatedSite(Site[None]):
@@ -57,10 +66,7 @@ class SimulatedSite(Site[None]):
         return Clients(self.counts.sum(1).astype(np.int64), self.counts, self.federation.groups, self.names)
 
     def evaluate(self, number: int, clustering: Clustering) -> dict[str, Any]:
-        """Score each client's own model on its own test set."""
-        everybody, labels = np.arange(self.n_clients), clustering.labels
-        scores = self.engine.evaluate(everybody, clustering.models, labels)
-        return {**evaluate(Evaluated(scores, labels, self.counts, self.federation.groups))}
+        return {**evaluate_clustering(clustering, self.engine, self.federation)}
 
     def tell_failures(self, number: int, clients: Sequence[int]) -> list[str]:
         called = {client: f"client {client} ({self.names[client]})" if self.names else f"client {client}" for client in clients}

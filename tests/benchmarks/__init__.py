@@ -1,0 +1,1 @@
+"""Tests of the benchmarks, which must run and judge as they say."""
