@@ -82,11 +82,11 @@ def belongs(outcome: Outcome, row: Row, preset: str) -> bool:
     """The recipe, the preset and everything that the paper's tables vary are the row's. What else differs is said beside it."""
     if (outcome.recipe, outcome.algorithm) != (row.recipe, preset):
         return False
-    now = today(row.recipe, preset, row.set)
+    now, own = today(row.recipe, preset, row.set), today(row.recipe, row.algorithm, ())
     for setting in row.set:
         path, value = parse_assignment(setting)
-        if is_idle(setting, preset) and _at(now, ".".join(path)) != value:
-            return False  # the row is about something that this preset has not
+        if is_idle(setting, preset) and _at(own, ".".join(path)) != value:
+            return False  # the row varies something that this preset has not
     return all(_at(outcome.experiment, key) == _at(now, key) for key in varied())
 
 
