@@ -1,4 +1,4 @@
-"""How often a cloud of clients without groups is divided, on trial or not: the table in docs/algorithms/fedgwc-evidence.md.
+"""How often a cloud of clients without groups is divided by `auto`, on trial or not.
 
 python -m benchmarks.clouds
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.auto.cuts import best_cut
 from fedgwc.algorithms.auto.second_look import is_tried, who_waits
 from fedgwc.algorithms.auto.windows import places
@@ -41,7 +41,7 @@ class Chance:
 
 def mistaken(draw: Draw, K: int, clouds: int) -> float:
     """The share of clouds that would be divided. Who could not try that is asked for more."""
-    algorithm, rng = FedGWC(), np.random.default_rng(K)
+    algorithm, rng = Auto(), np.random.default_rng(K)
     found = 0
     for _ in range(clouds):
         x = draw(rng, (K, DIMENSIONS))

@@ -3,7 +3,7 @@
     python -m benchmarks.trials
 
 A recording cannot be asked, so `benchmarks.evidence` says nothing of these. Results go to results/trials.json, and what is there
-already is not run again; the table of docs/algorithms/fedgwc-evidence.md is made from that file.
+already is not run again; the table of results/evidence.md is made from that file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.evidence import (
     with_constants,
     with_table,
 )
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.runs.experiment import load
 from fedgwc.runs.loop import rounds
 
@@ -72,11 +72,11 @@ def judge(candidate: str, federation: str, seed: int) -> Outcome:
     settings = dict(CANDIDATES[candidate])
     constants = settings.pop("constants", {})
     sets = [f"algorithm.{name}={str(value).lower()}" for name, value in settings.items()]
-    job = load("digits", ["algorithm.name=fedgwc", f"seed={seed}", f"rounds={ROUNDS}", *FEDERATIONS[federation], *sets])
+    job = load("digits", ["algorithm.name=auto", f"seed={seed}", f"rounds={ROUNDS}", *FEDERATIONS[federation], *sets])
     clients = job.federation()
     engine = job.simulator(clients)
     start, algorithm = job.initial(clients, engine), job.algorithm
-    assert isinstance(algorithm, FedGWC)
+    assert isinstance(algorithm, Auto)
     with with_constants(constants):
         every = rounds(algorithm, engine, start, clients.n_clients, job.rounds, seed=seed, reuse=True)
         [(_, state)] = deque(every, maxlen=1)

@@ -1,4 +1,4 @@
-"""The tables of docs/algorithms/fedgwc-evidence.md are those of results/evidence.json, and hold what the default promises."""
+"""The tables of results/evidence.md are those of results/evidence.json, and hold what the default promises."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch
 from benchmarks import evidence, trials
 from benchmarks.evidence import CANDIDATES, DEFAULT, PAGE, Told, judge, kept, recordings
 
-from fedgwc.algorithms.auto.algorithm import FedGWC
+from fedgwc.algorithms.auto.algorithm import Auto
+from fedgwc.core.layout import Layout
 from fedgwc.core.types import Floats, Ids, Rng
 from fedgwc.metrics import adjusted_rand_index
 from fedgwc.runs.replay import Recorded, Trace, replay
@@ -31,7 +32,7 @@ def test_candidates_are_settings_and_the_default_is_the_preset(table: ModuleType
             module, constant = place.rsplit(".", 1)
             assert hasattr(import_module(f"fedgwc.{module}"), constant)
         if "preset" not in settings:
-            FedGWC(**{name: value for name, value in settings.items() if name != "constants"})
+            Auto(**{name: value for name, value in settings.items() if name != "constants"})
     assert table.CANDIDATES[DEFAULT] == {}
 
 
@@ -107,11 +108,11 @@ def test_who_would_wait_and_is_on_the_wrong_side_changes_it(tmp_path: Path) -> N
 
 def who_would_wait(level: Floats) -> Ids:
     """After the division in round 20."""
-    trace, algorithm = Trace(*made(level, 20), len(level)), FedGWC()
-    engine, state = Recorded(trace), algorithm.init(torch.zeros(1), len(level))
+    trace, algorithm = Trace(*made(level, 20), len(level)), Auto()
+    engine, state = Recorded(trace), algorithm.init(torch.zeros(1), len(level), Layout.unnamed(1))
     for engine.row in range(20):
         state = algorithm.round(state, engine, Rng(0, engine.row + 1))
-    return algorithm.sitting_out(state)
+    return algorithm.held_back(state)
 
 
 @pytest.mark.parametrize(
