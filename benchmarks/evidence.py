@@ -1,4 +1,4 @@
-"""Which rule divides right: `auto`, its constants halved and doubled, its parts left out, over recorded losses.
+"""Which rule divides right: FedGWC's default, its constants halved and doubled, its parts left out, over recorded losses.
 
     python -m benchmarks.evidence TRACES
 
@@ -28,7 +28,6 @@ from fedgwc.algorithms.auto.beginnings import fresh
 from fedgwc.algorithms.auto.second_look import LATE
 from fedgwc.algorithms.auto.state import Cluster
 from fedgwc.algorithms.auto.verdicts import NO_ONE_WAITS, Attempt
-from fedgwc.core.protocols import Observable
 from fedgwc.core.types import Floats, Ids
 from fedgwc.engines.settings import cores
 from fedgwc.io.atomic import write_atomically
@@ -38,7 +37,7 @@ from fedgwc.metrics import (
     wasserstein_adjusted_davies_bouldin,
     wasserstein_adjusted_silhouette,
 )
-from fedgwc.runs.replay import read_trace, replay
+from fedgwc.runs.replay import read_trace, replay, tree_of
 from fedgwc.runs.tables import Table, markdown
 
 ROOT = Path(__file__).parents[1]
@@ -60,6 +59,7 @@ def halved_and_doubled(name: str, constant: str, half: float, double: float) -> 
     return {name.format(f"{value:g}"): {"constants": {constant: value}} for value in (half, double)}
 
 
+GONE: dict[str, Any] = {"gone": True}  # a rule of 0.1.0: what was measured of it is kept
 CANDIDATES: dict[str, dict[str, Any]] = {
     DEFAULT: {},
     "`contrast` 1": {"contrast": 1.0},
@@ -116,8 +116,9 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "without agreement": {"agreement": -1.0},
     "without echoes": {"echo": False},
     "without sides, spreads and echoes": {"sides": False},
+    "`when=visits`, the first default": GONE,
     "`fedgwc-release`": {"preset": "fedgwc-release"},
-    "`fedgwc`": {"preset": "fedgwc"},
+    "`fedgwc-paper`": {"preset": "fedgwc"},  # as 0.1.0 called it
 }
 
 
@@ -171,10 +172,9 @@ def judge(candidate: str, federation: str, path: Path) -> Outcome:
     constants = settings.pop("constants", {})
     trace = read_trace(path)
     algorithm = ALGORITHMS[settings["preset"]] if "preset" in settings else Told(**settings, truth=trace.truth)
-    assert isinstance(algorithm, Observable)
     with with_constants(constants):
         state = replay(trace, algorithm)
-    first = min((node["ended"] for node in algorithm.tree(state) if node["ended"] is not None), default=None)
+    first = min((s.ended for s in tree_of(state).splits), default=None)
     about = candidate, federation, path.stem, len(trace.ids), first
     return outcome(about, algorithm.clustering(state).labels, trace.counts, trace.truth)
 
@@ -330,7 +330,7 @@ def main(places: list[Path]) -> None:
     outcomes = kept(KEPT)
     done = {(o.candidate, o.federation, o.trace) for o in outcomes}
     found = [r for place in places for r in recordings(place)]
-    todo = [(c, f, p) for c in CANDIDATES for f, p in found if (c, f, p.stem) not in done]
+    todo = [(c, f, p) for c, its in CANDIDATES.items() if its != GONE for f, p in found if (c, f, p.stem) not in done]
     outcomes += judged(judge, todo, lambda more: keep(KEPT, [*outcomes, *more], CANDIDATES))
     PAGE.write_text(written(PAGE.read_text(), outcomes))
 
