@@ -109,22 +109,22 @@ def tables() -> Mapping[str, list[Setting]]:
         **{name: settings_of(table) for name, table in TABLES.items()},
         "fedavg": shared,
         **{name: [s for s in settings if s not in shared] for name, settings in algorithms.items()},
-        "data": _of_data({name: data_settings(build) for name, build in DATASETS.items()}),
+        "data": _together({name: data_settings(build) for name, build in DATASETS.items()}),
         "group": settings_of(Group),
         **models,
     }
     return {name: settings for name, settings in every.items() if settings}
 
 
-def _of_data(own: Mapping[str, list[Setting]]) -> list[Setting]:
-    """List the settings of all data sets, each with the names of those that have it."""
+def _together(own: Mapping[str, list[Setting]]) -> list[Setting]:
+    """List the settings of several things once, each with the names of those that have it."""
     every = dict.fromkeys(s for settings in own.values() for s in settings)
     having = {s: [name for name, settings in own.items() if s in settings] for s in every}
     return [dataclasses.replace(s, meaning=f"{s.meaning} ({_those(names, list(own))})") for s, names in having.items()]
 
 
 def _those(names: list[str], every: list[str]) -> str:
-    """Name some of the data sets in the shorter way."""
+    """Name some of all in the shorter way."""
     others = [name for name in every if name not in names]
     return ", ".join(names) if len(others) >= len(names) else f"all but {', '.join(others)}" if others else "all"
 
