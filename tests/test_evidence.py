@@ -9,9 +9,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from benchmarks import evidence, trials
 from benchmarks.evidence import CANDIDATES, DEFAULT, PAGE, judge, kept, recordings
 
-from benchmarks import evidence, trials
 from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.core.types import Floats, Ids
 
