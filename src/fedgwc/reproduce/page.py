@@ -118,7 +118,7 @@ def _entry(name: str, entry: Entry, lines: Sequence[Line], figures: Path | None)
 
 
 def _missing(lines: Sequence[Line]) -> list[str]:
-    """List what the paper has and nobody has run, in a line for each data set."""
+    """List the paper's values that nobody has run."""
     told: dict[str, list[str]] = {}
     for line in (line for line in lines if not line.runs):
         values = ", ".join(f"{METRICS[m].title} {minus(value.text)}" for m, value in line.row.values.items())
@@ -154,9 +154,9 @@ def _runs(results: Path, outcomes: Sequence[Outcome]) -> str:
 
 
 def folded(table: Table, folder: str, ranges: Sequence[str] | None = None) -> Table:
-    """Put rows together whose `folder` differs only in the seed: one row, with the lowest and the highest value of a cell.
+    """Fold rows whose `folder` differs only in the seed into one.
 
-    `ranges` names the columns whose values may differ in such rows; None: all.
+    A cell then has the lowest and the highest value. `ranges` names the columns that may differ so; None: all.
     """
     at = table.head.index(folder)
     may = [i != at and (ranges is None or name in ranges) for i, name in enumerate(table.head)]
@@ -175,13 +175,13 @@ def folded(table: Table, folder: str, ranges: Sequence[str] | None = None) -> Ta
 
 
 def between(texts: Sequence[str]) -> str:
-    """Show the lowest and the highest of some numbers, or the one there is."""
+    """Show the range of some numbers."""
     some = sorted(set(texts), key=lambda text: float(text.replace(",", "")) if len(set(texts)) > 1 else 0.0)
     return some[0] if len(some) == 1 else f"{some[0]} to {some[-1]}"
 
 
 def without_common(table: Table) -> tuple[Table, str]:
-    """Take out columns that have one value in all rows; say these values."""
+    """Move columns with a single value into a sentence."""
     same = [len({row[i] for row in table.rows}) == 1 and len(table.rows) > 1 for i in range(len(table.head))]
     said = [f"{name}: {table.rows[0][i]}" for i, name in enumerate(table.head) if same[i]]
     kept = [[cell for cell, drop in zip(row, same, strict=True) if not drop] for row in [table.head, *table.rows]]
@@ -189,7 +189,7 @@ def without_common(table: Table) -> tuple[Table, str]:
 
 
 def _settings(lines: Iterable[Line]) -> str:
-    """Say which settings runs were made with, where today's are others."""
+    """List the settings of runs that are others today."""
     told: dict[str, list[str]] = {}
     for line in lines:
         for change in changes(line):

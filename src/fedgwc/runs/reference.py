@@ -117,14 +117,14 @@ def tables() -> Mapping[str, list[Setting]]:
 
 
 def _together(own: Mapping[str, list[Setting]]) -> list[Setting]:
-    """List the settings of several things once, each with the names of those that have it."""
+    """List settings once, with the names of those that have them."""
     every = dict.fromkeys(s for settings in own.values() for s in settings)
     having = {s: [name for name, settings in own.items() if s in settings] for s in every}
     return [dataclasses.replace(s, meaning=f"{s.meaning} ({_those(names, list(own))})") for s, names in having.items()]
 
 
 def _those(names: list[str], every: list[str]) -> str:
-    """Name some of all in the shorter way."""
+    """Name a selection, or all but the rest."""
     others = [name for name in every if name not in names]
     return ", ".join(names) if len(others) >= len(names) else f"all but {', '.join(others)}" if others else "all"
 
