@@ -175,8 +175,12 @@ def folded(table: Table, folder: str, ranges: Sequence[str] | None = None) -> Ta
 
 
 def between(texts: Sequence[str]) -> str:
-    """Show the range of some numbers."""
-    some = sorted(set(texts), key=lambda text: float(text.replace(",", "")) if len(set(texts)) > 1 else 0.0)
+    """Show the range of some numbers; of words, all."""
+    some = list(dict.fromkeys(texts))
+    try:
+        some.sort(key=lambda text: float(text.replace(",", "")))
+    except ValueError:
+        return ", ".join(some)
     return some[0] if len(some) == 1 else f"{some[0]} to {some[-1]}"
 
 
