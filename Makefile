@@ -20,7 +20,7 @@ help: ## What there is
 
 setup: .venv/dev ## Create .venv with the package and all that tests need
 
-run: .venv/core ## The main job: FedAvg against FedGWC on digits
+run: .venv/core ## The main job: FedAvg, FedGWC and our own rule on digits
 	$(BIN)/fedgwc run
 
 lint: .venv/dev ## Style, spelling, types and layers

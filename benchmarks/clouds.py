@@ -1,4 +1,4 @@
-"""How often a cloud of clients without groups is divided, on trial or not: the table in docs/algorithms/fedgwc-evidence.md.
+"""How often a cloud of clients without groups is divided by `auto`, on trial or not.
 
 python -m benchmarks.clouds
 """

@@ -3,8 +3,8 @@
     python -m benchmarks.evidence TRACES
 
 TRACES/<federation>/ holds run folders or npz files, as `python -m benchmarks.record TRACES --first 20` writes them. Results go
-to results/evidence.json, and what is there already is not replayed again; the tables of docs/algorithms/fedgwc-evidence.md are
-made from that file, also by `python -m benchmarks.evidence` alone.
+to results/evidence.json, and what is there already is not replayed again; the tables of results/evidence.md are made from that
+file, also by `python -m benchmarks.evidence` alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fedgwc.runs.replay import read_trace, replay, tree_of
 from fedgwc.runs.tables import Table, markdown
 
 ROOT = Path(__file__).parents[1]
-KEPT, PAGE = ROOT / "results/evidence.json", ROOT / "docs/algorithms/fedgwc-evidence.md"
+KEPT, PAGE = ROOT / "results/evidence.json", ROOT / "results/evidence.md"
 DEFAULT = "the default"
 PARTED = 0.5  # of one kind of clients, at least, more than of another on one side: else a replay undoes the division
 # The rule and its constants were settled with these recordings at hand. The others of the same federations were first replayed

@@ -3,7 +3,7 @@
     python -m benchmarks.trials
 
 A recording cannot be asked, so `benchmarks.evidence` says nothing of these. Results go to results/trials.json, and what is there
-already is not run again; the table of docs/algorithms/fedgwc-evidence.md is made from that file.
+already is not run again; the table of results/evidence.md is made from that file.
 """
 
 from __future__ import annotations

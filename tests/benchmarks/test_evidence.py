@@ -1,4 +1,4 @@
-"""The tables of docs/algorithms/fedgwc-evidence.md are those of results/evidence.json, and hold what the default promises."""
+"""The tables of results/evidence.md are those of results/evidence.json, and hold what the default promises."""
 
 from __future__ import annotations
 

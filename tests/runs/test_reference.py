@@ -171,7 +171,7 @@ def test_the_page_is_what_the_code_says() -> None:
 
 def test_the_page_has_every_key_of_a_recipe() -> None:
     known = first_cells(section("A recipe"))
-    assert known == {"rounds", "seed", "about", "recipe", "[ifca]", *(f"[{name}]" for name in RECIPE_TABLES)}
+    assert known == {"format", "rounds", "seed", "about", "recipe", "[ifca]", *(f"[{name}]" for name in RECIPE_TABLES)}
 
 
 def test_the_page_has_every_column() -> None:
@@ -182,11 +182,11 @@ def test_the_page_has_every_column() -> None:
 
 
 def test_the_page_has_every_key_and_file(a_run: Path) -> None:
-    own = {"auto": {"mse", "contrast", "drift", "attempts"}}
+    own = {"mse", "contrast", "drift", "attempts"}
     row = json.loads((a_run / "metrics.jsonl").read_text().splitlines()[-1])
-    assert row.keys() - own["auto"] == first_cells(section("metrics.jsonl"))
-    fedgwc_page = (DOCS / "algorithms" / "fedgwc.md").read_text(encoding="utf-8").split("## What a run records")[1]
-    assert all(f"`{key}`" in fedgwc_page for key in own["auto"])
+    assert row.keys() - own == first_cells(section("metrics.jsonl"))
+    its_page = (DOCS / "algorithms" / "auto.md").read_text(encoding="utf-8").split("## What a run records")[1]
+    assert all(f"`{key}`" in its_page for key in own)
     folder = section("The folder of a run")
     assert {path.name + "/" * path.is_dir() for path in a_run.iterdir()} <= {*first_cells(folder), "trace/", "state/", "models/"}
     for name in ("per_client", "clients", "trace/*"):
@@ -197,7 +197,7 @@ def test_the_page_has_every_key_and_file(a_run: Path) -> None:
 def test_the_code_on_the_page_runs(a_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a reader would run it: every block by itself, then what it promises."""
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "digits-fedgwc-1").symlink_to(a_run)
+    (tmp_path / "runs" / "digits-auto-1").symlink_to(a_run)
     np.savez(tmp_path / "new_client.npz", x=np.zeros((3, 1, 8, 8), np.float32), y=np.zeros(3, int))
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {}

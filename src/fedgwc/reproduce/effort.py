@@ -18,16 +18,16 @@ from fedgwc.runs.tables import Table
 def effort_table(results: Path, outcomes: Sequence[Outcome]) -> Table:
     """Accuracies at the last evaluation before any run had trained more clients than the one that trained fewest in all."""
     rows = []
-    for recipe, group in groupby(sorted(outcomes, key=lambda o: o.recipe), key=lambda o: o.recipe):
+    for _, group in groupby(sorted(outcomes, key=lambda o: o.recipe), key=lambda o: o.recipe):
         runs = list(group)
         most = min(o.last["client_updates"] for o in runs)
         for run in runs if len(runs) > 1 else ():
             if then := reached(run, most):
                 counts = [f"{then[key]:,.0f}" for key in ("client_updates", "round", "clusters")]
                 shown = [f"{METRICS[m].scale * then[m]:.{METRICS[m].digits}f}" for m in ACCURACIES]
-                rows.append([recipe, run.path.relative_to(results).as_posix(), *counts, *shown])
+                rows.append([run.algorithm, run.path.relative_to(results).as_posix(), *counts, *shown])
     return Table(
-        ["data", "folder in results/", "clients trained", "round", "clusters", *(METRICS[m].title for m in ACCURACIES)], rows
+        ["method", "folder in results/", "clients trained", "round", "clusters", *(METRICS[m].title for m in ACCURACIES)], rows
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,31 +21,26 @@ KINDS: tuple[Kind, ...] = ("reproduced", "not reproduced", "partial", "our own r
 
 GUIDE = f"""# Results beside the paper's
 
-Made by `fedgwc results page` from the files in `results/`; a test holds this page to them. Nothing here is written by hand.
+`fedgwc results page` makes this page from the files in `results/`, and a test holds it to them. Nothing is written by hand.
 
-How to read it. Values are means over seeds ± standard deviations; in brackets is the difference from the paper's value. The
-verdict is:
+Values are means over seeds ± standard deviations, with the difference from the paper's value in brackets. The verdicts:
 
-- **reproduced**: the paper's rounds and settings (the authors' own partition or one like it), at least {SEEDS} seeds, and a
-  difference of at most one point (0.01 for scores), two standard errors of the difference, or half of the last digit that the
-  paper prints, whichever is largest; numbers of clusters and splits may differ by 0.5 in the mean;
-- **not reproduced**: the same effort, and a larger difference, or a score that is not defined;
-- **partial**: fewer (or more) rounds, fewer seeds, other settings, or seeds that differ too much to tell; whatever the
-  difference, it is no verdict yet;
-- **our own rule**: `auto`, this project's default, divides by another rule than the paper's FedGWC (beta, for one, has no
-  effect on it). Its values stand beside the paper's for comparison. `fedgwc` is the text, `fedgwc-release` the authors'
-  code;
-- **no number**: a full run for a figure of which the paper prints no number;
-- **not run**: and what it would take.
+- **reproduced**: the paper's rounds and settings, at least {SEEDS} seeds, and a difference of at most one point (0.01 for
+  scores), two standard errors, or half of the last digit that the paper prints, whichever is largest. Numbers of clusters and
+  splits may differ by 0.5 in the mean.
+- **not reproduced**: the same effort and a larger difference, or a score that is not defined.
+- **partial**: other rounds, fewer seeds, other settings, or seeds that differ too much to tell. It is no verdict yet.
+- **our own rule**: `auto`, which is not the paper's method. Its values stand here for comparison only. The paper's text is
+  `fedgwc`, its authors' code `fedgwc-release`.
+- **no number**: a full run for a figure of which the paper prints no number.
+- **not run**: nothing is known. Such values are listed below their table, with what they need.
 
-The paper names balanced accuracy (the mean of class-wise recalls) for all but the large-scale data sets; its authors' released
-code weights recalls by the training classes of a client instead (*weighted*). These differ widely for clustered methods, so all
-three accuracies are shown; the verdict goes by the one the paper names (column *by*), and the last column says what it would be
-by the weighted one.
+The paper names balanced accuracy for all but the large-scale data sets. Its authors' code weights recalls by a client's training
+classes instead (*weighted*). The two differ widely for clustered methods. The verdict goes by the one that the paper names
+(column *by*), and the last column by the weighted one.
 
-To add to it: `fedgwc reproduce NAME` (or `fedgwc compare`, `fedgwc run`) makes the runs, `fedgwc results keep RUN...` their small
-files, `fedgwc results page --figures` this page. Settings that were other than the package's today are named under each table,
-and a method whose own settings have changed since is marked.
+To add to it: `fedgwc reproduce NAME` makes the runs, `fedgwc results keep RUN...` their small files, and
+`fedgwc results page --figures` this page.
 """
 
 
@@ -53,7 +49,8 @@ def page(results: Path, figures: Path | None = None) -> str:
     outcomes = read_all(results)
     found = {name: lines_of(entry, outcomes, needs) for name, entry in paper().items()}
     parts = [GUIDE, _summary(found), *(_entry(name, paper()[name], found[name], figures) for name in found)]
-    return "\n".join([*parts, _efforts(results, outcomes), _runs(results, outcomes)])
+    lines = [line for some in found.values() for line in some if line.runs]
+    return "\n".join([*parts, _efforts(results, outcomes), _runs(results, outcomes), _settings(lines)])
 
 
 def needs(row: Row) -> str:
@@ -117,42 +114,90 @@ def _entry(name: str, entry: Entry, lines: Sequence[Line], figures: Path | None)
     head = f"## {name}\n\n{entry.about}. {entry.where} of the paper. `fedgwc reproduce {name}`\n"
     drawn = pictures_of(name, figures) if figures is not None else []
     shown = [f"![{name}: {path.stem.removeprefix(f'{name}-')}](figures/{path.name})\n" for path in drawn]
-    return "\n".join([head, *map(markdown, tables(lines)), *shown, *_notes(lines)])
+    return "\n".join([head, *map(markdown, tables([line for line in lines if line.runs])), *_missing(lines), *shown])
 
 
-def _notes(lines: Iterable[Line]) -> list[str]:
-    """Which runs a line stands on and, where the package has moved on since, with which settings they were made."""
-    notes = []
-    for line in (line for line in lines if line.runs):
-        versions = sorted({f"fedgwc {_version(r)}, commit {r.provenance.get('commit', 'unknown')}" for r in line.runs})
-        seeds = ", ".join(str(r.seed) for r in line.runs)
-        text = f"- {line.row.recipe}, {line.method}: seeds {seeds}; as of {' and '.join(versions)}"
-        differing = changes(line)
-        notes.append(text + (f"; settings other than today's: {', '.join(f'`{c}`' for c in differing)}" if differing else ""))
-    return ["\n".join([*notes, ""])] if notes else []
-
-
-def _version(outcome: Outcome) -> str:
-    versions: dict[str, Any] = outcome.provenance.get("versions") or outcome.config.get("versions") or {}
-    return str(versions.get("fedgwc", "of unknown version"))
+def _missing(lines: Sequence[Line]) -> list[str]:
+    """List the paper's values that nobody has run."""
+    told: dict[str, list[str]] = {}
+    for line in (line for line in lines if not line.runs):
+        values = ", ".join(f"{METRICS[m].title} {minus(value.text)}" for m, value in line.row.values.items())
+        told.setdefault(f"{line.row.recipe} ({line.needs})", []).append(f"{line.method} {values}".rstrip())
+    listed = (f"- {what}: {'; '.join(some)}" for what, some in told.items())
+    return ["\n".join(["Not run:\n", *listed, ""])] if told else []
 
 
 def _efforts(results: Path, outcomes: Sequence[Outcome]) -> str:
     lead = (
-        "Rounds are not equal work. What runs of one recipe had reached when they had trained as many clients as the cheapest.\n"
-        "Methods that the paper has no row for, such as `alone` (every client by itself), are found here only:"
+        "Rounds are not equal work. This is what runs of one recipe had reached when they had trained as many clients as the\n"
+        "cheapest, from the lowest to the highest of their seeds. The paper has no row for `alone`, every client by itself."
     )
     table = effort_table(results, outcomes)
-    return f"## Equal effort\n\n{lead}\n\n{markdown(table)}" if table.rows else ""
+    return f"## Equal effort\n\n{lead}\n\n{markdown(folded(table, table.head[1]))}" if table.rows else ""
 
 
 def _runs(results: Path, outcomes: Sequence[Outcome]) -> str:
     rows = []
     for o in outcomes:
         p = o.provenance
+        command = re.sub(r"seed=\d+", "seed=SEED", str(p.get("command", "unknown")))
         made = [str(p.get(key, "unknown")) for key in ("commit", "date", "hardware", "seconds")]
         versions = ", ".join(f"{k} {v}" for k, v in (p.get("versions") or {}).items() if k != "machine")
-        rows.append([o.path.relative_to(results).as_posix(), f"`{p.get('command', 'unknown')}`", *made, versions])
+        rows.append([o.path.relative_to(results).as_posix(), f"`{command}`", *made, versions])
     table = Table(["folder in results/", "command", "commit", "date", "hardware", "seconds", "versions"], rows)
-    lead = "Each folder also holds the full settings (`config.json`) and the course of the run (`metrics.jsonl`)."
-    return f"## Runs\n\n{lead}\n\n{markdown(table)}"
+    lead = (
+        "Each folder also holds the full settings (`config.json`) and the course of the run (`metrics.jsonl`). Folders and\n"
+        "commands keep their names of 0.1.0, where `fedgwc` was what `auto` is today, and `fedgwc-paper` what `fedgwc` is.\n"
+    )
+    table, common = without_common(folded(table, table.head[0], ranges=("seconds",)))
+    return "\n".join([f"## Runs\n\n{lead}{common}".rstrip(), "", markdown(table)])
+
+
+def folded(table: Table, folder: str, ranges: Sequence[str] | None = None) -> Table:
+    """Fold rows whose `folder` differs only in the seed into one.
+
+    A cell then has the lowest and the highest value. `ranges` names the columns that may differ so; None: all.
+    """
+    at = table.head.index(folder)
+    may = [i != at and (ranges is None or name in ranges) for i, name in enumerate(table.head)]
+    groups: dict[tuple[str, ...], list[list[str]]] = {}
+    for row in table.rows:
+        seeded = re.fullmatch(r"(.*-seed)(\d+)", row[at])
+        name, seed = seeded.groups() if seeded else (row[at], "")
+        same = (name, *(cell for i, cell in enumerate(row) if i != at and not may[i]))
+        groups.setdefault(same, []).append([*row[:at], seed, *row[at + 1 :]])
+    rows = []
+    for (name, *_), some in groups.items():
+        cells = [between(list(column)) if may[i] else column[0] for i, column in enumerate(zip(*some, strict=True))]
+        cells[at] = name + ",".join(row[at] for row in some)
+        rows.append(cells)
+    return Table(table.head, rows)
+
+
+def between(texts: Sequence[str]) -> str:
+    """Show the range of some numbers; of words, all."""
+    some = list(dict.fromkeys(texts))
+    try:
+        some.sort(key=lambda text: float(text.replace(",", "")))
+    except ValueError:
+        return ", ".join(some)
+    return some[0] if len(some) == 1 else f"{some[0]} to {some[-1]}"
+
+
+def without_common(table: Table) -> tuple[Table, str]:
+    """Move columns with a single value into a sentence."""
+    same = [len({row[i] for row in table.rows}) == 1 and len(table.rows) > 1 for i in range(len(table.head))]
+    said = [f"{name}: {table.rows[0][i]}" for i, name in enumerate(table.head) if same[i]]
+    kept = [[cell for cell, drop in zip(row, same, strict=True) if not drop] for row in [table.head, *table.rows]]
+    return Table(kept[0], kept[1:]), f"All have {'; '.join(said)}." if said else ""
+
+
+def _settings(lines: Iterable[Line]) -> str:
+    """List the settings of runs that are others today."""
+    told: dict[str, list[str]] = {}
+    for line in lines:
+        for change in changes(line):
+            who = f"{line.row.recipe} {line.method}"
+            told[change] = [*(names := told.get(change, [])), *([] if who in names else [who])]
+    listed = (f"- `{change}`: {', '.join(who)}" for change, who in told.items())
+    return "\n".join(["Settings of these runs that are others today:\n", *listed, ""]) if told else ""

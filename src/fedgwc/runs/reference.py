@@ -117,22 +117,33 @@ def value_text(value: Any) -> str:
 
 
 def tables() -> Mapping[str, list[Setting]]:
-    """By the name of the mark between which each stands."""
-    algorithms = {name: settings_of(ALGORITHMS[name]) for name in ("ifca", "fesem", "cfl")}
+    """List the settings by the name of the mark between which each table stands."""
     shared = settings_of(ALGORITHMS["fedavg"])
-    own = {name: [s for s in settings if s not in shared] for name, settings in algorithms.items()}
-    data = {f"data {name}": data_settings(build) for name, build in DATASETS.items()}
+    algorithms = {name: settings_of(ALGORITHMS[name]) for name in ("ifca", "fesem", "cfl", "fedgwc", "auto")}
     models = {f"model {name}": settings_of(build, FROM_DATA) for name, build in MODELS.items()}
     every = {
-        **{k: settings_of(v) for k, v in TABLES.items()},
+        **{name: settings_of(table) for name, table in TABLES.items()},
         "fedavg": shared,
-        **own,
-        **data,
+        **{name: [s for s in settings if s not in shared] for name, settings in algorithms.items()},
+        "data": _together({name: data_settings(build) for name, build in DATASETS.items()}),
         "group": group_settings(),
-        **{f"partition {name}": partition_settings(partition) for name, partition in PARTITIONS.items()},
+        "partition": _together({name: partition_settings(partition) for name, partition in PARTITIONS.items()}),
         **models,
     }
     return {name: settings for name, settings in every.items() if settings}
+
+
+def _together(own: Mapping[str, list[Setting]]) -> list[Setting]:
+    """List the settings of several things once, each with the names of those that have it."""
+    every = dict.fromkeys(s for settings in own.values() for s in settings)
+    having = {s: [name for name, settings in own.items() if s in settings] for s in every}
+    return [dataclasses.replace(s, meaning=f"{s.meaning} ({_those(names, list(own))})") for s, names in having.items()]
+
+
+def _those(names: list[str], every: list[str]) -> str:
+    """Name some of all in the shorter way."""
+    others = [name for name in every if name not in names]
+    return ", ".join(names) if len(others) >= len(names) else f"all but {', '.join(others)}" if others else "all"
 
 
 def markdown(settings: Iterable[Setting]) -> str:
@@ -141,7 +152,7 @@ def markdown(settings: Iterable[Setting]) -> str:
 
 
 def written(page: str) -> str:
-    """`page` with its tables made anew."""
+    """Return the page with its tables made anew."""
     for name, settings in tables().items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
         before, rest = page.split(begin)

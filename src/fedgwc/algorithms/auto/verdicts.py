@@ -2,7 +2,7 @@
 
 Clients that drift are divided from the third window on, in children from the second on. Others are divided if the window before
 would have made the same cut (agreement), if groups describe them better than one does (gain), and if they differ (contrast) or
-the cut has foretold who helps whom. Of fewer than ten clients only the latter counts. docs/algorithms/fedgwc.md says why.
+the cut has foretold who helps whom. Of fewer than ten clients only the latter counts. docs/algorithms/auto.md says why.
 """
 
 from __future__ import annotations
