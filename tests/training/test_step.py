@@ -1,5 +1,6 @@
 """Minibatches and a client's step: its optimiser, schedule, clipping, anchor and mask."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ def test_first_steps_by_hand() -> None:
     assert one_step(LocalTraining(lr=1.0, clip=0.125), 0.0) == pytest.approx(0.125, rel=1e-4)  # of 0.5
 
 
-TORCHS = {
+TORCHS: dict[str, Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.2, momentum=0.9, weight_decay=0.01),
     "adam": lambda p: torch.optim.Adam(p, lr=0.2, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.01),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.2, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.01),
@@ -149,7 +150,7 @@ def test_steps_equal_those_of_torch(name: str, clip: float) -> None:
         theta, loss, *memory = step(theta, theta, ABSENT, ABSENT, x, y, weights, *memory)
         optimiser.zero_grad()
         expected = nn.functional.cross_entropy(net(x), y)
-        expected.backward()  # type: ignore[no-untyped-call]
+        expected.backward()
         if clip:
             nn.utils.clip_grad_norm_(net.parameters(), clip)
         optimiser.step()
