@@ -13,15 +13,11 @@ from fedgwc.report.load import load as load_report
 from fedgwc.reproduce.keep import LIMIT, keep, size_of, thinned, without_paths
 from fedgwc.reproduce.outcome import read, read_all
 from fedgwc.reproduce.provenance import provenance
-from fedgwc.reproduce.verdict import Effort
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run
 from tests.conftest import Small
 
 ROOT = Path(__file__).parents[2]
-TABLES = ["clustering", "large-scale", "heterogeneity", "domains", "beta", "k", "aggregators"]
-FIGURES = ["mechanism", "accuracy", "tree", "mse", "hom-het", "hom", "classes", "domains"]
-FULL = Effort(seeds=3, rounds=100, full_rounds=100)
 
 
 def test_evaluations_are_thinned_from_the_end() -> None:

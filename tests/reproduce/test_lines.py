@@ -17,12 +17,8 @@ from fedgwc.reproduce.page import needs, pictures_of
 from fedgwc.reproduce.paper import ACCURACIES, METRICS, OURS, Entry, Row, all_rows, paper
 from fedgwc.reproduce.plan import plan, today
 from fedgwc.reproduce.render import accuracy_table, csv_text, score_table
-from fedgwc.reproduce.verdict import Effort
 
-ROOT = Path(__file__).parents[2]
 TABLES = ["clustering", "large-scale", "heterogeneity", "domains", "beta", "k", "aggregators"]
-FIGURES = ["mechanism", "accuracy", "tree", "mse", "hom-het", "hom", "classes", "domains"]
-FULL = Effort(seeds=3, rounds=100, full_rounds=100)
 
 
 def outcome(

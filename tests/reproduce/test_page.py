@@ -11,12 +11,8 @@ from fedgwc.cli.reproduce import reproduce_command
 from fedgwc.core.errors import InputError
 from fedgwc.reproduce.page import page
 from fedgwc.reproduce.paper import paper
-from fedgwc.reproduce.verdict import Effort
 
 ROOT = Path(__file__).parents[2]
-TABLES = ["clustering", "large-scale", "heterogeneity", "domains", "beta", "k", "aggregators"]
-FIGURES = ["mechanism", "accuracy", "tree", "mse", "hom-het", "hom", "classes", "domains"]
-FULL = Effort(seeds=3, rounds=100, full_rounds=100)
 
 
 def test_the_page_regenerates_byte_for_byte() -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from fedgwc.core.errors import InputError
 from fedgwc.reproduce.paper import Row, all_rows, paper, printed
-from fedgwc.reproduce.verdict import Effort
 from fedgwc.runs.experiment import recipes
 
-ROOT = Path(__file__).parents[2]
 TABLES = ["clustering", "large-scale", "heterogeneity", "domains", "beta", "k", "aggregators"]
 FIGURES = ["mechanism", "accuracy", "tree", "mse", "hom-het", "hom", "classes", "domains"]
-FULL = Effort(seeds=3, rounds=100, full_rounds=100)
 
 
 def test_every_table_and_figure_is_there() -> None:

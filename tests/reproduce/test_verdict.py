@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from fedgwc.reproduce.paper import printed
 from fedgwc.reproduce.verdict import Effort, picture_verdict, tolerance, verdict
 
-ROOT = Path(__file__).parents[2]
-TABLES = ["clustering", "large-scale", "heterogeneity", "domains", "beta", "k", "aggregators"]
-FIGURES = ["mechanism", "accuracy", "tree", "mse", "hom-het", "hom", "classes", "domains"]
 FULL = Effort(seeds=3, rounds=100, full_rounds=100)
 
 

@@ -111,10 +111,7 @@ OURS = next(path for path in KEPT if json.loads(path.read_text())["experiment"][
     [
         ({"when": "visits"}, "the run has fedgwc with when=visits, which only fedgwc 0.1.0 knows; read it with that version"),
         ({"loss_samples": 20}, "fedgwc with loss_samples=20, which only fedgwc 0.1.0 knows"),
-        (
-            {"when": "mse", "step": "1/n", "mse_average": True, "failure_resets_mse": True, "after_split": "keep"},
-            "when=mse and step=1/n, which only",
-        ),
+        ({**OF_THE_TEXT, "step": "1/n"}, "when=mse and step=1/n, which only fedgwc 0.1.0 knows"),
     ],
     ids=str,
 )
