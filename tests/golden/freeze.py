@@ -210,7 +210,7 @@ def replayed(algorithm: str, **settings: Any) -> Callable[[Path], Case]:
     def case(folder: Path) -> Case:
         tables = {"algorithm": {"name": name_of(algorithm), **renamed_settings(settings)}}
         a, engine, labels = fedgwc.load(tables).algorithm, Recorded(36, 160, 9), []
-        for _, state in fedgwc.rounds(a, engine, torch.zeros(3), 36, 160, seed=5):
+        for _number, state in fedgwc.rounds(a, engine, torch.zeros(3), 36, 160, seed=5):
             clustering = a.clustering(state)
             labels.append(clustering.numbers[clustering.labels])
         return {"labels": labels[-1].tolist(), "bits": {"labels": digest(labels), "models": digest([clustering.models.numpy()])}}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import re
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 import torch
@@ -15,28 +14,11 @@ import torch
 from fedgwc.algorithms.aggregate import Aggregator
 from fedgwc.algorithms.fedgwc.splits import PaperSplit
 from fedgwc.core.errors import InputError
-from fedgwc.core.settings import convert, defaults, parse_assignment, parse_axis, set_path
+from fedgwc.core.settings import convert, defaults
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import DATASETS
 from fedgwc.models import MODELS
 from fedgwc.runs.experiment import Evaluate, experiment, load, read_recipe, recipes
-
-
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("0.1,0.5", [0.1, 0.5]),
-        ("2,3,2", [2, 3]),
-        ("rows,columns", ["rows", "columns"]),
-        ("[8],[16,8]", [[8], [16, 8]]),
-        ("1,1.0,true", [1, 1.0, True]),
-        ('"a,b",c', ['"a', 'b"', "c"]),
-    ],
-)
-def test_values_of_a_sweep(text: str, values: list[Any]) -> None:
-    key, found = parse_axis(f"a.b={text}")
-    assert (key, list(map(repr, found))) == ("a.b", list(map(repr, values)))
-
 
 BASE: dict[str, Any] = {"data": {"name": "digits"}, "model": {"name": "mlp"}}
 
@@ -158,42 +140,6 @@ def test_every_shipped_recipe_is_a_valid_experiment(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "value"),
-    [
-        ("a.b=1", ("a", "b"), 1),
-        ("a=x y", ("a",), "x y"),
-        ('a="x"', ("a",), "x"),
-        ("a=[1, 2]", ("a",), [1, 2]),
-        ("a=true", ("a",), True),
-    ],
-)
-def test_assignments(text: str, path: tuple[str, ...], value: Any) -> None:
-    assert parse_assignment(text) == (path, value)
-
-
-@pytest.mark.parametrize("text", ["a", "=1", "a..b=1", ""])
-def test_malformed_assignments(text: str) -> None:
-    with pytest.raises(InputError, match="key=value"):
-        parse_assignment(text)
-
-
-@pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "[" * 5000], ids=["digits", "hexadecimal", "brackets"])
-def test_values_that_python_cannot_read_or_print_are_refused(value: str) -> None:
-    for parse in (parse_assignment, parse_axis):
-        with pytest.raises(
-            InputError, match=f"more digits or brackets than can be read; it begins .*{re.escape(value[:2])}"
-        ) as caught:
-            parse(f"rounds={value}")
-        assert len(str(caught.value)) < 100
-
-
-@pytest.mark.parametrize("hint", [int, float, str, tuple[int, ...], Literal["a"], LocalTraining])
-def test_a_number_too_long_to_be_printed_is_refused_as_anything(hint: Any) -> None:
-    with pytest.raises(InputError, match=r"x must be .* got a number of 20001 bits"):
-        convert(1 << 20000, hint, "x")
-
-
-@pytest.mark.parametrize(
     ("sets", "message"),
     [
         (["data.name=[]"], r"unknown data set \[\]"),
@@ -207,12 +153,6 @@ def test_a_number_too_long_to_be_printed_is_refused_as_anything(hint: Any) -> No
 def test_odd_assignments_are_refused_with_a_reason(sets: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         load("digits", sets).defaults()
-
-
-def test_set_path_copies() -> None:
-    old = {"a": {"b": [{"c": 1}]}}
-    assert set_path(old, ("a", "b", "0", "c"), 2) == {"a": {"b": [{"c": 2}]}}
-    assert old == {"a": {"b": [{"c": 1}]}}
 
 
 def test_unreadable_recipes(tmp_path: Path) -> None:

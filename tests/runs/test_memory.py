@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 CLUSTERS = """
 import resource
 import numpy as np
-from fedgwc.algorithms.fedgwc.interactions import fedgw_cluster
+from fedgwc.algorithms.fedgwc.clustering import fedgw_cluster
 from fedgwc.metrics import adjusted_rand_index
 
 rng = np.random.default_rng(0)
@@ -30,24 +30,6 @@ labels, _ = fedgw_cluster(P, 0.5, score="embedding", assign="cluster_qr")
 print(adjusted_rand_index(truth, labels), (peak() - before) / P.nbytes)
 """
 
-WINDOW = """
-import resource
-import numpy as np
-from fedgwc.algorithms.perception import add_distances
-
-rng = np.random.default_rng(0)
-views = [rng.random((6000, 6000), dtype=np.float32) for _ in range(2)]
-visits, distances = np.ones((6000, 6000), np.int16), np.ones((6000, 6000), np.float32)
-add_distances(np.ones((2, 2)), [np.ones((2, 2))], np.ones((2, 2)))
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-before = peak()
-add_distances(distances, views, visits)
-print(distances.mean(), (peak() - before) / distances.nbytes)
-"""
-
 COHORT = """
 import resource
 import sys
@@ -56,7 +38,8 @@ import numpy as np
 import torch
 from torch import nn
 from fedgwc.data import Federation, Rows
-from fedgwc.engines.simulator import EngineSettings, Simulator
+from fedgwc.engines.settings import EngineSettings
+from fedgwc.engines.simulator import Simulator
 from fedgwc.core.work import LocalTraining
 import multiprocessing
 
@@ -88,13 +71,6 @@ def test_clustering_many_clients_needs_little_beside_the_interactions() -> None:
     agreement, more = measured(CLUSTERS)
     assert agreement == 1.0
     assert more < 3  # times the size of P
-
-
-def test_the_end_of_a_window_needs_little_beside_its_matrices() -> None:
-    """6,000 clients: blocks of rows, in place of copies of three matrices. Two random numbers differ by 1/6, squared."""
-    mean, more = measured(WINDOW)
-    assert mean == pytest.approx(1 + 2 / 6, rel=1e-2)
-    assert more < 1.5  # times the size of one matrix
 
 
 @pytest.mark.parametrize("how", ["stacked", "one-by-one", "workers"])
