@@ -10,19 +10,9 @@ from typing import Any, Literal
 import pytest
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core.assignments import flatten, parse_assignment, parse_axis, set_path
 from fedgwc.core.errors import InputError
-from fedgwc.core.settings import (
-    FLAT,
-    check_settable,
-    convert,
-    flatten,
-    override,
-    parse_assignment,
-    parse_axis,
-    plain,
-    set_path,
-    setting_names,
-)
+from fedgwc.core.settings import FLAT, check_settable, convert, override, plain, setting_names
 from fedgwc.core.work import LocalTraining
 
 

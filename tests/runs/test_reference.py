@@ -15,7 +15,7 @@ import pytest
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.cli.app import main
-from fedgwc.core.settings import flatten
+from fedgwc.core.assignments import flatten
 from fedgwc.data import DATASETS, PARTITIONS, Group
 from fedgwc.models import MODELS
 from fedgwc.runs.experiment import TABLES as RECIPE_TABLES

@@ -20,9 +20,11 @@ from fedgwc.algorithms.fedavg import OneGroup
 from fedgwc.algorithms.fesem import FeSEM
 from fedgwc.algorithms.ifca import IFCA
 from fedgwc.algorithms.method import Method
+from fedgwc.core.assignments import Assignment, parse_assignment, parse_axis
 from fedgwc.core.errors import InputError
+from fedgwc.core.protocols import SamplesClients
 from fedgwc.core.sampling import cohort_size
-from fedgwc.core.settings import Assignment, convert, parse_assignment, parse_axis
+from fedgwc.core.settings import convert
 from fedgwc.core.text import plural
 from fedgwc.engines.settings import device_of
 from fedgwc.runs.batch import INTERRUPTED, do_all
@@ -151,12 +153,11 @@ def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) 
     if equal == "rounds":
         return []
     job = scaled_experiment(recipe, sets, scale)
-    rate = getattr(job.algorithm, "rate", None)
-    if rate is None:
+    if not isinstance(job.algorithm, SamplesClients):
         raise InputError(
             f"{job.algorithm_name} has no setting rate, the share of clients in a round: compare it with --equal rounds"
         )
-    cohort = cohort_size(job.federation().n_clients, rate)
+    cohort = cohort_size(job.federation().n_clients, job.algorithm.rate)
     return [f"evaluate.client_updates={job.rounds * cohort}"]
 
 

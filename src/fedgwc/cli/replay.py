@@ -14,9 +14,10 @@ from fedgwc.algorithms import ALGORITHMS
 from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.groups import labels_of
 from fedgwc.cli.why import why
+from fedgwc.core.assignments import parse_assignment, parse_axis, set_path
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Algorithm
-from fedgwc.core.settings import convert, override, parse_assignment, parse_axis, set_path
+from fedgwc.core.settings import convert, override
 from fedgwc.metrics.table import clustering_scores
 from fedgwc.runs.delayed_progress import Patient
 from fedgwc.runs.experiment import DEFAULT_ALGORITHM, experiment

@@ -9,8 +9,8 @@ from typing import Any
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.cli.why import why_of
+from fedgwc.core.assignments import parse_assignment
 from fedgwc.core.errors import InputError
-from fedgwc.core.settings import parse_assignment
 from fedgwc.runs.experiment import DEFAULT_RECIPE, Experiment, assigned
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import Result, run

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fedgwc.core.assignments import Assignment
 from fedgwc.core.errors import InputError
-from fedgwc.core.settings import Assignment
 from fedgwc.core.types import Floats, Ids
 from fedgwc.data import Federation
 from fedgwc.report.theme import LIGHT
@@ -58,7 +58,7 @@ def show_federation(federation: Federation) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    counts, groups = federation.class_counts(), groups_of(federation)
+    counts, groups = federation.class_counts(), federation.known_groups
     rows = max(5, console.height - ROWS_BESIDE - len(set(groups))) if console.is_terminal else ROWS_OF_A_PIPE
     chosen = some_of_each(groups, rows)
     console.print(_clients(counts, groups, chosen, console.width))
@@ -75,11 +75,6 @@ def show_federation(federation: Federation) -> None:
     )
     for note in federation.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
-
-
-def groups_of(federation: Federation) -> Ids:
-    """Return each client's group [N], 0 where none are known."""
-    return np.zeros(federation.n_clients, np.int64) if federation.groups is None else federation.groups
 
 
 def some_of_each(groups: Ids, most: int) -> Ids:
@@ -137,7 +132,7 @@ def columns(mix: Floats, top: float, each: int = 1) -> str:
 
 def summary(federation: Federation) -> Table:
     """Return a table of each group's sizes and mixes."""
-    counts, groups = federation.class_counts(), groups_of(federation)
+    counts, groups = federation.class_counts(), federation.known_groups
     overall = counts.sum(0) / counts.sum()
     apart = [distances(counts, overall), random_distances(counts.sum(1), overall)]
     parts = {f"group {g}": groups == g for g in np.unique(groups)} if len(np.unique(groups)) > 1 else {}

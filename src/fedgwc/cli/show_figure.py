@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgwc.cli.show import groups_of
 from fedgwc.core.errors import InputError
 from fedgwc.data import Federation
 from fedgwc.io.atomic import write_atomically
@@ -38,7 +37,7 @@ def draw(federation: Federation) -> Figure:
     """Draw all clients; a bubble's area is its number of samples."""
     from matplotlib.ticker import MaxNLocator
 
-    counts, groups = federation.class_counts(), groups_of(federation)
+    counts, groups = federation.class_counts(), federation.known_groups
     n_clients, n_classes = counts.shape
     wide, high = float(np.clip(0.08 * n_clients, 5.2, 16)), float(np.clip(0.16 * n_classes, 1.6, 8))
     figure, [sizes, bubbles] = panels(2, (wide, high + 1.4), height_ratios=[1.0, high])

@@ -113,6 +113,14 @@ LearnsFrom = Literal["sums", "rewards", "updates"]
 
 
 @runtime_checkable
+class SamplesClients(Protocol):
+    """An algorithm in which a share of the clients trains in a round."""
+
+    @property
+    def rate(self) -> float: ...
+
+
+@runtime_checkable
 class SaysWhatItNeeds(Protocol):
     """An algorithm that tells what of single clients it must see."""
 

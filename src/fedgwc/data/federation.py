@@ -88,6 +88,11 @@ class Federation:
         return len(self.train)
 
     @property
+    def known_groups(self) -> Ids:
+        """Each client's group [N], 0 where none are known."""
+        return np.zeros(self.n_clients, np.int64) if self.groups is None else self.groups
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Return the shape of one sample."""
         return tuple(self.x.shape[1:])

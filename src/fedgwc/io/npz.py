@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
 import tokenize
 import zipfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -81,3 +82,10 @@ def _header(stream: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     if not PLAIN.fullmatch(dtype.str) or any(n < 0 for n in shape):
         raise ValueError(f"an array of shape {shape} and type {dtype}; only numbers and text are read")
     return shape, bool(fortran), dtype
+
+
+def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Pack arrays, compressed, in memory."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.core.settings import flatten, plain
+from fedgwc.core.assignments import flatten
+from fedgwc.core.settings import plain
 from fedgwc.core.types import Floats
 from fedgwc.report.data import Run
 from fedgwc.report.figures.accuracy import series

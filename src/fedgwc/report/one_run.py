@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedgwc.core.settings import flatten
+from fedgwc.core.assignments import flatten
 from fedgwc.core.tables import Table
 from fedgwc.core.text import plural
 from fedgwc.report.clusters import cluster_sections

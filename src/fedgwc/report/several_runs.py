@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from fedgwc.core.settings import flatten
+from fedgwc.core.assignments import flatten
 from fedgwc.report.content import Cell, Headline, Page, Section, Table, number, settings_tables
 from fedgwc.report.data import Run
 from fedgwc.report.figures import compare

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedgwc.core.settings import flatten, plain
+from fedgwc.core.assignments import flatten
+from fedgwc.core.settings import plain
 from fedgwc.core.work import LocalTraining
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, OURS, POINTS, Entry, Row, varied

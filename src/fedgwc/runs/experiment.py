@@ -17,23 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from fedgwc.algorithms import ALGORITHMS, LOCAL
+from fedgwc.core.assignments import Assignment, drop_path, parse_assignment, set_path
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Algorithm, StartsFromSeveral
-from fedgwc.core.settings import (
-    Assignment,
-    call,
-    check_keys,
-    convert,
-    defaults,
-    did_you_mean,
-    drop_path,
-    folder_name,
-    override,
-    parse_assignment,
-    plain,
-    set_path,
-    setting_names,
-)
+from fedgwc.core.settings import call, check_keys, convert, defaults, did_you_mean, folder_name, override, plain, setting_names
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import DATASETS, Federation
 from fedgwc.engines import ENGINES

@@ -15,17 +15,15 @@ per_client.npz  how the final models serve each client
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import hashlib
-import io
 import json
 import logging
 import os
 import re
 import shutil
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic
@@ -42,8 +40,10 @@ from fedgwc.core.text import csv_cell
 from fedgwc.core.types import Ids
 from fedgwc.engines.meter import Reported
 from fedgwc.io.atomic import sync, write_atomically
+from fedgwc.io.csv_table import csv_bytes
 from fedgwc.io.files import ordinary
-from fedgwc.io.npz import read_npz
+from fedgwc.io.json_lines import read_rows
+from fedgwc.io.npz import npz_bytes
 from fedgwc.io.state_file import pack, unpack
 from fedgwc.runs.formats import folder_tables
 from fedgwc.runs.trace import read_pieces, trace_arrays
@@ -173,24 +173,10 @@ class RunFolder:
             file.write(json.dumps(row) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        return self._rows(METRICS)
+        return read_rows(self.path / METRICS)
 
     def verdicts(self) -> list[dict[str, Any]]:
-        return self._rows(VERDICTS)
-
-    def _rows(self, name: str) -> list[dict[str, Any]]:
-        """All complete lines. A crash can only cut off the last one, which is left out; any other was damaged later."""
-        path = ordinary(self.path / name)
-        lines = path.read_bytes().split(b"\n") if path.exists() else []
-        rows: list[dict[str, Any]] = []
-        for number, line in enumerate(lines, 1):
-            try:
-                rows.append(_row(line))
-            except (ValueError, RecursionError) as error:
-                if number < len(lines):
-                    why = getattr(error, "msg", error)  # json's own text counts lines within this one
-                    raise InputError(f"{path} cannot be read, line {number}: {why}; put it back as the run wrote it") from None
-        return rows
+        return read_rows(self.path / VERDICTS)
 
     def _logs(self) -> list[Path]:
         return [path for name in (METRICS, VERDICTS) if (path := self.path / name).exists()]
@@ -208,7 +194,7 @@ class RunFolder:
         """What is known of the clients from the start: their sizes and, where they are known, class counts, groups and names."""
         known = {"counts": counts, "truth": groups, "names": np.array(names) if names else None}
         arrays = {name: array for name, array in known.items() if array is not None}
-        write_atomically(self.path / "clients.npz", _npz({"sizes": sizes.astype(np.int64), **arrays}))
+        write_atomically(self.path / "clients.npz", npz_bytes({"sizes": sizes.astype(np.int64), **arrays}))
 
     def trace_with_clients(self) -> dict[str, NDArray[Any]]:
         """The trace together with what is known of the clients: all that `fedgwc replay` needs."""
@@ -221,7 +207,7 @@ class RunFolder:
         """Everything up to round `number` is safe once this returns."""
         if self._trace:
             first = self._trace[0][0]
-            write_atomically(self.path / "trace" / f"{first:08d}-{number:08d}.npz", _npz(trace_arrays(self._trace)))
+            write_atomically(self.path / "trace" / f"{first:08d}-{number:08d}.npz", npz_bytes(trace_arrays(self._trace)))
             self._trace = []
         for path in self._logs():
             sync(path)
@@ -279,7 +265,7 @@ class RunFolder:
         """Drop what was recorded after a checkpoint: those rounds will be done again."""
         for name in SUBFOLDERS:
             (self.path / name).mkdir(exist_ok=True)  # some copies lack those that were empty
-        kept = {log: [row for row in self._rows(log.name) if row["round"] <= number] for log in self._logs()}
+        kept = {log: [row for row in read_rows(log) if row["round"] <= number] for log in self._logs()}
         for log, rows in kept.items():  # once all were read: damage in one of them changes nothing
             write_atomically(log, "".join(json.dumps(r) + "\n" for r in rows).encode())
         for path, _, last in _numbered(self.path / "trace"):
@@ -292,7 +278,7 @@ class RunFolder:
     # Results
 
     def save_split(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        write_atomically(self.path / "splits" / f"{name}.npz", _npz(arrays))
+        write_atomically(self.path / "splits" / f"{name}.npz", npz_bytes(arrays))
 
     def save_tree(self, tree: list[dict[str, Any]]) -> None:
         write_atomically(self.path / "splits" / "tree.json", json.dumps(tree, indent=2).encode())
@@ -307,16 +293,16 @@ class RunFolder:
         columns = {"client": range(len(labels)), "cluster": labels, "group": [""] * len(labels) if groups is None else groups}
         if names:
             columns["name"] = [csv_cell(name) for name in names]
-        write_atomically(self.path / "labels.csv", _csv(columns, zip(*columns.values(), strict=True)))
+        write_atomically(self.path / "labels.csv", csv_bytes(columns, zip(*columns.values(), strict=True)))
         if counts is None:
             (self.path / "counts.csv").unlink(missing_ok=True)
             return
         head = ["client", *(f"class_{c}" for c in range(counts.shape[1]))]
-        write_atomically(self.path / "counts.csv", _csv(head, ([k, *row] for k, row in enumerate(counts.astype(int)))))
+        write_atomically(self.path / "counts.csv", csv_bytes(head, ([k, *row] for k, row in enumerate(counts.astype(int)))))
 
     def save_per_client(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """How the final models serve each client: `clients` [n] and one array [n] per score."""
-        write_atomically(self.path / "per_client.npz", _npz(arrays))
+        write_atomically(self.path / "per_client.npz", npz_bytes(arrays))
 
     def save_models(self, numbers: Ids, models: list[dict[str, Tensor]], about: list[dict[str, str]]) -> list[Path]:
         """One file per cluster, under the number that it has everywhere."""
@@ -332,20 +318,6 @@ class RunFolder:
         os.replace(fresh, folder)
         sync(self.path)
         return sorted(folder.glob("*.safetensors"))
-
-
-def _row(line: bytes) -> dict[str, Any]:
-    row = json.loads(line, parse_int=_whole)
-    if not isinstance(row, dict) or type(row.get("round")) is not int or not 0 <= row["round"] < 2**31:
-        raise ValueError(f"a line without a round, {str(row)[:60]}")
-    return row
-
-
-def _whole(digits: str) -> int:
-    """Nothing that is counted here needs more than 64 bits, and floating point cannot take any number of digits."""
-    if abs(number := int(digits)) >= 2**63:
-        raise ValueError("a number of more than 64 bits")
-    return number
 
 
 def _numbered(folder: Path) -> Iterator[tuple[Path, int, int]]:
@@ -372,15 +344,3 @@ def _close_all() -> None:
 
 
 os.register_at_fork(after_in_child=_close_all)
-
-
-def _csv(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([head, *rows])
-    return out.getvalue().encode()
-
-
-def _npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedgwc.core.assignments import flatten
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import (
     Algorithm,
@@ -19,7 +20,6 @@ from fedgwc.core.protocols import (
     State,
     UpdatesInPlace,
 )
-from fedgwc.core.settings import flatten
 from fedgwc.core.tables import UnknownNameError
 from fedgwc.core.types import Clustering, Rng
 from fedgwc.engines.settings import EngineSettings

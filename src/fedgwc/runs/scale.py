@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedgwc.core.settings import Assignment, convert, lookup
+from fedgwc.core.assignments import Assignment
+from fedgwc.core.settings import convert, lookup
 from fedgwc.data.groups import Group
 from fedgwc.data.sources import made
 from fedgwc.runs.experiment import Experiment, assigned, experiment, read_recipe
