@@ -108,8 +108,8 @@ def test_a_table_is_a_dictionary() -> None:
 
 
 def test_an_unknown_name_is_told_with_what_there_is() -> None:
-    table: Table[int] = Table("number", "fedgwc.none", {"three": 3, "seven": 7})
-    with pytest.raises(UnknownNameError, match=r"unknown number 'seve' \(did you mean seven\?\); choose from seven, three"):
-        table.choose("seve")
-    with pytest.raises(InputError, match=r"unknown number \['three'\]; choose from seven, three$"):
-        table.choose(["three"])
+    table: Table[int] = Table("fruit", "fedgwc.none", {"plum": 1, "quince": 2})
+    with pytest.raises(UnknownNameError, match=r"unknown fruit 'plumm' \(did you mean plum\?\); choose from plum, quince"):
+        table.choose("plumm")
+    with pytest.raises(InputError, match=r"unknown fruit \['plum'\]; choose from plum, quince$"):
+        table.choose(["plum"])

@@ -14,21 +14,17 @@ import pytest
 from fedgwc.core.errors import InputError
 from fedgwc.runs.folder import RunFolder, new_folder
 from fedgwc.runs.loop import run
-from fedgwc.runs.progress import Silent
-from tests.conftest import Small
+from tests.conftest import Listener, Small
 
 
-class Heard(Silent):
+class Heard(Listener):
     def __init__(self, stop: int = 0) -> None:
+        super().__init__()
         self.stop_at = stop
-        self.said: list[str] = []
 
     def round(self, number: int, loss: float, n_clusters: int) -> None:
         if number == self.stop_at:
             signal.raise_signal(signal.SIGINT)
-
-    def message(self, text: str) -> None:
-        self.said.append(text)
 
 
 class Stopped(Protocol):
@@ -56,18 +52,18 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_a_checkpoint_of_another_run_is_put_aside(stopped: Stopped) -> None:
     mine, other = stopped("mine"), stopped("other", seed=1)
     shutil.copy(other / "state" / "00000004.ckpt", mine / "state" / "00000004.ckpt")
-    heard = Heard()
-    assert run(None, mine, resume=True, progress=heard).finished
-    assert heard.said == ["left out a damaged checkpoint, 00000004.ckpt: the checkpoint belongs to another run"]
+    watcher = Heard()
+    assert run(None, mine, resume=True, progress=watcher).finished
+    assert watcher.heard == ["left out a damaged checkpoint, 00000004.ckpt: the checkpoint belongs to another run"]
     assert (mine / "state" / "00000004.damaged").exists()
 
 
 def test_a_checkpoint_under_another_name_is_put_aside(stopped: Stopped) -> None:
     folder = stopped()
     (folder / "state" / "00000004.ckpt").rename(folder / "state" / "00000005.ckpt")
-    heard = Heard()
-    run(None, folder, resume=True, progress=heard)
-    assert "is of round 4, not of the round that its name says" in heard.said[0]
+    watcher = Heard()
+    run(None, folder, resume=True, progress=watcher)
+    assert "is of round 4, not of the round that its name says" in watcher.heard[0]
 
 
 def test_with_no_sound_checkpoint_nothing_is_thrown_away(stopped: Stopped) -> None:
@@ -110,10 +106,10 @@ def test_a_finished_run_is_never_started_again(damage: str, small: Small, tmp_pa
 
 
 def test_a_checkpoint_that_is_a_device_is_put_aside(stopped: Stopped) -> None:
-    folder, heard = stopped(), Heard()
+    folder, watcher = stopped(), Heard()
     (folder / "state" / "00000005.ckpt").symlink_to("/dev/null")
-    assert run(None, folder, resume=True, progress=heard).finished
-    assert "00000005.ckpt is a device" in heard.said[0]
+    assert run(None, folder, resume=True, progress=watcher).finished
+    assert "00000005.ckpt is a device" in watcher.heard[0]
 
 
 def test_checkpoints_of_a_config_that_was_changed_say_so(stopped: Stopped) -> None:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="ne
 LONG = ["digits", "--set", "rounds=100000", "--set", "evaluate.every=5"]
 CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 BOTH = pytest.mark.parametrize(("number", "code"), CODES)
+ONE = pytest.mark.parametrize(("number", "code"), [CODES[0], pytest.param(*CODES[1], marks=pytest.mark.slow)])
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -89,7 +90,7 @@ def test_while_the_command_loads(number: int, code: int, start: Start, tmp_path:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("number", "code"), [CODES[0], pytest.param(*CODES[1], marks=pytest.mark.slow)])
+@ONE
 def test_while_the_processes_of_a_comparison_load(number: int, code: int, start: Start, tmp_path: Path) -> None:
     process = start("compare", *LONG, "--jobs", "2")
     until(lambda: len(spawned(process.pid)) == 2)
@@ -99,6 +100,7 @@ def test_while_the_processes_of_a_comparison_load(number: int, code: int, start:
     assert not list(tmp_path.glob("runs/*"))
 
 
+@pytest.mark.slow
 def test_a_comparison_whose_parent_is_killed_saves_and_ends(start: Start, tmp_path: Path) -> None:
     process = start("compare", *LONG, "--jobs", "2", "--out", "c")
     until(lambda: len(list(tmp_path.glob("c/*/metrics.jsonl"))) == 2)
@@ -117,7 +119,7 @@ def test_a_comparison_says_whose_process_was_killed_and_the_others_save(start: S
     assert list(tmp_path.glob("c/*/state/*.ckpt"))
 
 
-@BOTH
+@ONE
 def test_a_run_with_workers(number: int, code: int, start: Start, tmp_path: Path) -> None:
     """They are told of a group's end too, and the round still wants their answers: none counts as failed."""
     process = start("run", *LONG, "--set", "engine.how=workers", "--set", "engine.workers=2", "--out", "r")

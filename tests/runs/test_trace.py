@@ -16,23 +16,19 @@ from fedgwc.core.errors import InputError
 from fedgwc.engines.meter import Reported
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run
-from fedgwc.runs.progress import Silent
 from fedgwc.runs.replay import trace_of
 from fedgwc.runs.trace import join_traces, trace_arrays
-from tests.conftest import Small
+from tests.conftest import Listener, Small
 
 
-class Heard(Silent):
+class Heard(Listener):
     def __init__(self, stop: int = 0) -> None:
+        super().__init__()
         self.stop_at = stop
-        self.said: list[str] = []
 
     def round(self, number: int, loss: float, n_clusters: int) -> None:
         if number == self.stop_at:
             signal.raise_signal(signal.SIGINT)
-
-    def message(self, text: str) -> None:
-        self.said.append(text)
 
 
 class Stopped(Protocol):
