@@ -43,7 +43,7 @@ from fedgwc.io.atomic import sync, write_atomically
 from fedgwc.io.csv_table import csv_bytes
 from fedgwc.io.files import ordinary
 from fedgwc.io.json_lines import read_rows
-from fedgwc.io.npz import npz_bytes
+from fedgwc.io.npz import npz_bytes, read_npz
 from fedgwc.io.state_file import pack, unpack
 from fedgwc.runs.formats import folder_tables
 from fedgwc.runs.trace import read_pieces, trace_arrays
