@@ -73,7 +73,7 @@ def test_a_client_that_fails_is_a_missing_row() -> None:
     start = begin(method, column(2, 8), 8)
     lost = play(method, Clients(points, silent=[3, 6]), start, 5)[-1]
     assert pack(lost) == pack(play(method, Clients(points, deaf=[3, 6]), start, 5)[-1])
-    assert lost.groups.labels[[3, 6]].tolist() == [-1, -1]
+    assert lost.groups.chosen[[3, 6]].tolist() == [-1, -1]
 
 
 def test_it_samples_the_clients_that_fedavg_samples() -> None:

@@ -213,7 +213,7 @@ def test_a_refused_file_ends_in_a_sentence(
         ),
         (f"{MODEL}\ndef x(shape, n_classes, *, w: 'Nowhere' = 1): ...\nMODELS['x'] = x", "'Nowhere' is not defined"),
         (f"{MODEL}\ndef x(shape, n_classes, **more): ...\nMODELS['x'] = x", r"takes \*\*more, which would let slips pass"),
-        ("from fedgwc.data import DATASETS\nDATASETS['x'] = lambda: None", "x in DATASETS must take seed; it lacks seed"),
+        ("from fedgwc.data import DATASETS\nDATASETS['x'] = lambda: None", "data set x must take seed; it lacks seed"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, code: str, message: str) -> None:

@@ -9,7 +9,7 @@ A metric is a function of an `Evaluated`. It returns one number, or one per clie
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -34,12 +34,12 @@ class Evaluated:
 Metric = Callable[[Evaluated], "float | Floats | None"]
 
 
-def evaluate(seen: Evaluated) -> dict[str, float]:
-    """Compute all metrics of the table; what is undefined is left out."""
+def evaluate(seen: Evaluated, metrics: Mapping[str, Metric] | None = None) -> dict[str, float]:
+    """Compute metrics, by default all of the table; what is undefined is left out."""
     row: dict[str, float] = {}
     sizes = seen.scores.total.sum(1)
     alike = (sizes > 0).astype(np.float64)
-    for name, metric in METRICS.items():
+    for name, metric in (METRICS if metrics is None else metrics).items():
         value = metric(seen)
         if isinstance(value, np.ndarray):
             row |= {name: mean_over(value, alike), f"{name}_by_size": mean_over(value, sizes)}

@@ -75,9 +75,11 @@ class Driver:
         saved = self._restored() if resume else None
         self.site.gather(resumed=saved is not None)
         n_clients = self.site.n_clients
+        notes = self._notes(n_clients)  # or an error, before there is a folder
         if self.folder is not None and not resume:
             self.folder.create(self.site.config())
-        self._warn(n_clients)
+        for note in notes:
+            self.progress.message(note)
         self.meter = Meter(self.site.engine, n_clients)
         done, state = (0, self._first(n_clients)) if saved is None else self._go_on_from(*saved)
         self._save_clients()
@@ -110,10 +112,9 @@ class Driver:
         model = self.site.initial()
         return self.course.algorithm.init(model, n_clients, layout_of(self.site.engine, model))
 
-    def _warn(self, n_clients: int) -> None:
+    def _notes(self, n_clients: int) -> list[str]:
         algorithm = self.course.algorithm
-        for note in (*self.site.notes, *(algorithm.warnings(n_clients) if isinstance(algorithm, Warns) else ())):
-            self.progress.message(note)
+        return [*self.site.notes, *(algorithm.warnings(n_clients) if isinstance(algorithm, Warns) else ())]
 
     # Rounds
 
@@ -187,7 +188,7 @@ class Driver:
         self.progress.round(number, mean_loss([r.losses for r in meter.reported]), self._n_clusters(state))
 
     def _evaluate(self, number: int, state: Any) -> None:
-        row = {"round": number, **self.site.evaluate(number, self.course.algorithm.clustering(state))}
+        row = {"round": number, **self.site.evaluate(number, self._clustering(state))}
         row |= observed(self.course.algorithm, state).numbers
         row |= vars(self.meter.costs) | {"failures": int(self.meter.failures.sum()), "state_bytes": nbytes(state)}
         row |= {"seconds": round(self.seconds, 3), "server_seconds": round(self.server_seconds, 3)}

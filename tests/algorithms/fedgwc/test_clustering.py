@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedgwc.algorithms.fedgwc import interactions
+from fedgwc.algorithms import perception
 from fedgwc.algorithms.fedgwc.clustering import fedgw_cluster
 from fedgwc.algorithms.fedgwc.interactions import affinity
 from fedgwc.algorithms.spectral import embedding
@@ -119,7 +119,7 @@ def test_disconnected_and_isolated_clients_do_no_harm() -> None:
 
 @pytest.mark.parametrize("large", [1000, 100], ids=["float64", "float32"])
 def test_truncated_and_dense_eigenvectors_agree(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interactions, "LARGE", large)
+    monkeypatch.setattr(perception, "LARGE", large)
     P, truth = two_groups((300, 150, 60), noise=0.05)
     labels, _ = fedgw_cluster(P, 0.5, score="embedding", assign="cluster_qr")
     assert adjusted_rand_index(truth, labels) == 1.0

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedgwc.algorithms.fedgwc import interactions
+from fedgwc.algorithms import perception
 from fedgwc.algorithms.fedgwc.interactions import affinity, update_interactions, update_weights
 from fedgwc.core.errors import InputError
 
@@ -122,7 +122,7 @@ def test_affinity_equals_the_loop(K: int) -> None:
 def test_a_large_affinity_is_the_same_in_blocks_of_float32(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     P = random_matrix(31)
     whole = affinity(P, 0.3, **options)  # type: ignore[arg-type]
-    monkeypatch.setattr(interactions, "LARGE", 8)
+    monkeypatch.setattr(perception, "LARGE", 8)
     blocks = affinity(P, 0.3, **options)  # type: ignore[arg-type]
     assert [P.dtype.name for P in (whole, blocks)] == ["float64", "float32"]
     np.testing.assert_allclose(blocks, whole, rtol=1e-5)
