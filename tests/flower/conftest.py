@@ -43,7 +43,7 @@ def world() -> Callable[..., Any]:
 
 @pytest.fixture
 def blob_job(tmp_path) -> Callable[..., Experiment]:
-    """FedGWC on the twelve clients of `blobs`: `blob_job(rounds=6, visits=3)`; one step is enough where nothing is learnt."""
+    """FedGWC on the twelve clients of `blobs`: `blob_job(rounds=6, min_size=3)`; one step is enough where nothing is learnt."""
 
     def build(rounds: int = 12, steps: int = 8, engine: dict[str, Any] | None = None, **algorithm: Any) -> Experiment:
         blobs.write(tmp_path / "blobs.npz")

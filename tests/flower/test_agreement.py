@@ -50,7 +50,7 @@ def test_a_second_look_over_the_grid_equals_the_simulated_one(faint: float, ends
     for number in range(1, 4):
         here.engine.begin(number, algorithm.clustering(states[0]).labels)
         states = [algorithm.round(s, e, Rng(0, number)) for s, e in zip(states, (here.engine, simulator), strict=True)]
-        assert len(here.engine.reported[-1].clients) == 12
+        assert here.engine.n_answered == 12
     assert [c.id for c in states[0].clusters] == ends
     for real, simulated in zip(*(s.clusters for s in states), strict=True):
         torch.testing.assert_close(real.server.theta, simulated.server.theta, **CLOSE)

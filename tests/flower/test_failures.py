@@ -14,6 +14,7 @@ import torch
 from flwr.app import Error, Message
 from torch import nn
 
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.core.layout import Layout
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import Federation, Rows
@@ -269,9 +270,9 @@ def test_a_newcomer_that_its_node_no_longer_serves_is_not_asked(blob_job, world)
     here.attendance.newcomers["11"] = here.roster.node[here.roster.names.pop()]  # it has not got a number yet
     here.grid.nodes[102][1].node_config["clients"] = "8-10"
     here.roster.doubtful.add(102)
-    rounds = driver(here, job.algorithm, 1)
-    state = job.algorithm.init(vector(job), 11, Layout.unnamed(1))
+    algorithm = Auto()
+    state = algorithm.init(vector(job), 11, Layout.unnamed(1))
     state = replace(state, clusters=(state.clusters[0],) * 2)  # a choice, so that newcomers are asked which serves them better
     here.attendance.update()
-    assert rounds.site.welcome(1, job.algorithm, state) is state
+    assert driver(here, algorithm).site.enter(1, algorithm, state) is state
     assert len(here.roster) == 11

@@ -50,9 +50,8 @@ def _no_data(monkeypatch, tmp_path) -> None:
 IMPOSSIBLE = [
     ({"algorithm": {"name": "alone"}}, {}, "alone trains a model per client"),
     ({"algorithm": {"name": "cfl"}}, {"private_losses": True}, "does not go with CFL"),
-    ({"algorithm": {"loss_samples": 5}}, {"private_losses": True}, "does not go with loss_samples"),
     ({"algorithm": {"name": "fesem", "k": 4, "rate": 0.1}}, {}, "give cohorts of 3; lower k"),
-    ({"algorithm": {"name": "fedgwc", "pairs_up_to": 19}}, {}, "20 clients are more than algorithm.pairs_up_to=19"),
+    ({"algorithm": {"name": "fedgwc", "pairs_up_to": 19}}, {}, "20 clients are more than pairs_up_to=19"),
     ({"data": {"name": "digits", "groups": [{"clients": 2}]}}, {"nodes": 2}, "has 2 clients, and the server waits for"),
     ({}, {"nodes": 21}, "too few for 21 nodes"),
     ({"data": {"name": "digits", "groups": [{"clients": 999}]}}, {}, "999 clients of 12 samples need 11988"),

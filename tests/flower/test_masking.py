@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from fedgwc.algorithms.fedgwc.rewards import gaussian_rewards, loss_variances, rewards_around
+from fedgwc.algorithms.auto.readings import loss_variances
+from fedgwc.algorithms.fedgwc.rewards import gaussian_rewards, rewards_around
 from fedgwc.core.errors import InputError
 from fedgwc.flower.masking import MOST_PARTIES, decode, encode, is_sound, mask, new_secret, public_key, total
 from fedgwc.flower.moments import LARGEST, counted_steps, moments, padded, squared_means, statistics, variances

@@ -43,7 +43,7 @@ def deploy(where: Path, folder: Path, rounds: int = ROUNDS, *flags: str, **table
     port = free_port()
     blobs.write(where / "blobs.npz")
     recipe = where / "recipe.toml"
-    recipe.write_text(toml({"seed": 1, **blobs.tables(where / "blobs.npz", rounds, visits=3), **tables}))
+    recipe.write_text(toml({"seed": 1, **blobs.tables(where / "blobs.npz", rounds), **tables}))
     command = ["deploy", "init", str(folder), "--recipe", str(recipe), "--port", str(port), "--bind", "127.0.0.1", *flags]
     with pytest.raises(SystemExit) as end:
         main(command)

@@ -290,7 +290,7 @@ def test_a_late_joiner_trains_every_model_once_to_find_its_own() -> None:
 
 def test_mistakes_are_told() -> None:
     with pytest.raises(InputError, match=r"no setting .betta.*did you mean beta"):
-        Strategy(betta=1.0)
+        Strategy("fedgwc", betta=1.0)
     with pytest.raises(InputError, match="several initial models"):
         Strategy(ALGORITHMS["ifca"])
     with pytest.raises(InputError, match="no floating-point array"):

@@ -62,8 +62,8 @@ def test_a_round_with_too_few_replies_changes_nothing_and_is_tried_again(blob_jo
     calm = world(job)
     calm.engine.begin(1, np.zeros(12, np.int64))
     undisturbed = job.algorithm.round(state, calm.engine, Rng(job.seed, 1))
-    assert torch.equal(after.clusters[0].server.theta, undisturbed.clusters[0].server.theta)
-    np.testing.assert_array_equal(after.clusters[0].P, undisturbed.clusters[0].P)
+    assert torch.equal(after.servers[0].theta, undisturbed.servers[0].theta)
+    np.testing.assert_array_equal(after.groups.clusters[0].P, undisturbed.groups.clusters[0].P)
 
 
 def test_a_federation_that_stands_still_stops_and_says_so(blob_job, world) -> None:
@@ -118,12 +118,13 @@ def test_p_changes_only_for_those_who_answered(blob_job, world) -> None:
     here.grid.spoil[102] = on_training(no_answer)
     here.engine.begin(1, np.zeros(12, np.int64))
     after = job.algorithm.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), here.engine, Rng(1, 1))
-    P, visits = after.clusters[0].P, after.clusters[0].visits
+    (cluster,) = after.groups.clusters
+    P, visits = cluster.P, cluster.visits
     assert (P[:8, :8] > 0).all()
     assert not P[8:].any()
     assert not P[:, 8:].any()
     assert visits[:8, :8].min() == visits.max() == 1
-    assert after.sampled.tolist() == [1] * 8 + [0] * 4
+    assert after.groups.sampled.tolist() == [1] * 8 + [0] * 4
 
 
 def test_ifca_asks_stand_ins_too_and_refuses_too_few(small, world) -> None:

@@ -31,7 +31,7 @@ def ran(job: Experiment, out: Path, shares: tuple[bool, ...]) -> Path:
 
 @pytest.fixture(params=["nobody tells", "some tell", "by an earlier version"])
 def unshared(request, blob_job, tmp_path) -> Path:
-    folder = ran(blob_job(rounds=5), tmp_path / "r", (False, request.param == "some tell", False))
+    folder = ran(blob_job(rounds=7), tmp_path / "r", (False, request.param == "some tell", False))
     if request.param == "by an earlier version":  # which took all samples of a client for one class
         np.savez(folder / "clients.npz", counts=np.full((12, 1), 36), sizes=np.full(12, 36))
         (folder / "counts.csv").write_text("client,class_0\n" + "".join(f"{k},36\n" for k in range(12)))
@@ -59,7 +59,7 @@ def test_a_replay_leaves_out_scores_by_class(unshared, tmp_path, capsys) -> None
     assert "8 + 4" in out
     assert "WAS" not in out
     assert np.load(tmp_path / "t.npz").keys() == {"ids", "L", "sizes"}
-    assert told(capsys, "replay", tmp_path / "t.npz", "--set", "algorithm.when=visits", "--set", "algorithm.visits=4")[0] == 0
+    assert told(capsys, "replay", tmp_path / "t.npz", "--set", "algorithm.visits=4")[0] == 0
 
 
 def test_score_says_what_is_lacking(unshared, capsys) -> None:
