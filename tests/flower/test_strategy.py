@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
 from torch import nn
 
 from fedgwc.algorithms import ALGORITHMS
@@ -25,20 +28,29 @@ from fedgwc.runs.folder import RunFolder
 from .grids import LocalGrid
 from .worlds import QUICK
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_quickstart"
-CONFIG = {
-    "num-server-rounds": 8,
-    "fraction-train": 1.0,
-    "min-clients": 12,
-    "round-timeout": 60,
-    "local-epochs": 2,
-    "lr": 0.1,
-    "out": "",
-}
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SHIFTED = {"node-4", "node-8", "node-12"}  # in both examples
+
+
+@contextmanager
+def example(name: str, package: str) -> Iterator[tuple[ServerApp, LocalGrid, Context]]:
+    """Put an example's server, its twelve clients on a grid, and its settings at hand."""
+    folder = EXAMPLES / name
+    config = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    grid = LocalGrid()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        client, server = (import_module(f"{package}.{part}_app").app for part in ("client", "server"))
+        for part in range(12):
+            grid.add(part + 1, client, partition_id=part, num_partitions=12)
+            grid.nodes[part + 1][1].run_config = config
+        yield server, grid, Context(1, 1, {}, RecordDict(), config)
+    for module in [m for m in sys.modules if m.split(".")[0] == package]:
+        del sys.modules[module]
 
 
 def test_the_example_is_short() -> None:
-    lines = [p.read_text().splitlines() for p in (EXAMPLE / "quickstart").glob("*.py")]
+    lines = [p.read_text().splitlines() for p in (EXAMPLES / "flower_quickstart" / "quickstart").glob("*.py")]
     assert sum(map(len, lines)) <= 60
 
 
@@ -58,45 +70,35 @@ def test_how_long_a_round_may_take(options, timeout, used, monkeypatch) -> None:
     assert seen == [used]
 
 
-def test_the_example_finds_the_groups(monkeypatch, capsys) -> None:
-    monkeypatch.syspath_prepend(str(EXAMPLE))
-    from quickstart.client_app import app as client
-    from quickstart.server_app import app as server
-
-    grid = LocalGrid()
-    for part in range(12):
-        grid.add(part + 1, client, partition_id=part, num_partitions=12)
-        grid.nodes[part + 1][1].run_config = CONFIG
-    torch.manual_seed(0)
-    server(grid, Context(1, 1, {}, RecordDict(), CONFIG))
-    said = capsys.readouterr().out
-    labels = json.loads(said[said.index("{") :].replace("'", '"'))
-    by_node = [labels[f"node-{n}"] for n in range(1, 13)]
-    assert by_node == [int(part % 4 == 3) for part in range(12)], by_node
-    for name in [m for m in sys.modules if m.startswith("quickstart")]:
-        del sys.modules[name]
+def second_cluster(text: str) -> set[str]:
+    """Read the clients of the second of two clusters from what an example prints."""
+    labels = json.loads(text[text.index("{") :].replace("'", '"'))
+    return {name for name, row in labels.items() if row == 1}
 
 
-def test_the_privacy_example_finds_the_groups_from_noisy_models_and_no_losses(monkeypatch, capsys) -> None:
-    monkeypatch.syspath_prepend(str(EXAMPLE.parent / "flower_privacy"))
-    from privacy.client_app import app as client
-    from privacy.server_app import app as server
+def test_the_example_finds_the_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    with example("flower_quickstart", "quickstart") as (server, grid, context):
+        torch.manual_seed(0)
+        server(grid, context)
+    assert second_cluster(capsys.readouterr().out) == SHIFTED
 
-    config = tomllib.loads((EXAMPLE.parent / "flower_privacy" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    grid, told = LocalGrid(), []
-    for part in range(12):
-        grid.add(part + 1, client, partition_id=part, num_partitions=12)
-        grid.nodes[part + 1][1].run_config = config
-        grid.spoil[part + 1] = lambda _, reply: told.append(reply) or reply
-    torch.manual_seed(0)
-    np.random.seed(0)  # noqa: NPY002 - Flower's noise comes from there
-    server(grid, Context(1, 1, {}, RecordDict(), config))
-    accuracy, labels = re.fullmatch(r"(?s).*accuracy ([\d.]+) %, clusters: (\{.*\})\s*", capsys.readouterr().out).groups()
-    assert {k for k, row in json.loads(labels.replace("'", '"')).items() if row} == {"node-4", "node-8", "node-12"}
-    assert 80 < float(accuracy) < 89  # 90 to 91 without noise
-    assert not any("losses" in record for m in told if m.has_content() for record in m.content.metric_records.values())
-    for name in [m for m in sys.modules if m.startswith("privacy")]:
-        del sys.modules[name]
+
+def test_the_privacy_example_finds_the_groups_from_noisy_models_and_no_losses(capsys: pytest.CaptureFixture[str]) -> None:
+    replies: list[Message] = []
+
+    def keep(_: Message, reply: Message) -> Message:
+        replies.append(reply)
+        return reply
+
+    with example("flower_privacy", "privacy") as (server, grid, context):
+        grid.spoil = dict.fromkeys(grid.nodes, keep)
+        torch.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002 - Flower's noise comes from there
+        server(grid, context)
+    out = capsys.readouterr().out
+    assert second_cluster(out) == SHIFTED
+    assert 80 < float(out.split("accuracy ")[-1].split(" %")[0]) < 89  # 90 to 91 without noise
+    assert not any("losses" in record for m in replies if m.has_content() for record in m.content.metric_records.values())
 
 
 class Net(nn.Module):
