@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fedgwc.runs.formats import FORMAT
+
 SHIFTED = (1, 5, 6, 9)  # at least three of them live on any two of the nodes 0-3, 4-7, 8-11
 TRUTH = np.isin(np.arange(12), SHIFTED).astype(int)
 SPLITS_ONCE = {"eps": 0.6, "n_max": 2, "min_size": 4, "score": "embedding", "assign": "cluster_qr"}
@@ -26,6 +28,7 @@ def write(path: Path, n_clients: int = 12, per_class: int = 12) -> None:
 def tables(path: Path, rounds: int = 12, **algorithm: Any) -> dict[str, Any]:
     """Return a recipe for them: everybody trains in every round, and FedGWC splits once unless another algorithm is named."""
     return {
+        "format": FORMAT,
         "rounds": rounds,
         "data": {"name": "arrays", "path": str(path), "test_share": 0.25},
         "model": {"name": "mlp", "hidden": [16]},

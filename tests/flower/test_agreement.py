@@ -26,7 +26,7 @@ def test_the_grid_equals_the_simulator(name: str, small, world) -> None:
     simulator = job.simulator(federation)
     states = [job.algorithm.init(job.initial(federation, simulator), federation.n_clients, simulator.layout)] * 2
     for number in range(1, 6):
-        here.engine.begin(number, job.algorithm.clustering(states[0]).labels)
+        here.engine.begin_round(number, job.algorithm.clustering(states[0]).labels)
         states = [job.algorithm.round(s, e, Rng(0, number)) for s, e in zip(states, (here.engine, simulator), strict=True)]
         real, simulated = (job.algorithm.clustering(s) for s in states)
         torch.testing.assert_close(real.models, simulated.models, **CLOSE)
@@ -48,7 +48,7 @@ def test_a_second_look_over_the_grid_equals_the_simulated_one(faint: float, ends
     divided = replace(whole, clusters=born, splits=(Split(0, None, 0, 0, np.arange(20), sides, {}),), n_born=3)
     states = [divided, divided]
     for number in range(1, 4):
-        here.engine.begin(number, algorithm.clustering(states[0]).labels)
+        here.engine.begin_round(number, algorithm.clustering(states[0]).labels)
         states = [algorithm.round(s, e, Rng(0, number)) for s, e in zip(states, (here.engine, simulator), strict=True)]
         assert here.engine.n_answered == 12
     assert [c.id for c in states[0].clusters] == ends
@@ -79,7 +79,7 @@ def test_one_message_per_node_and_round(small, world) -> None:
     job = small("auto", algorithm={"rate": 1.0})
     here = world(job)
     before = len(here.grid.seen)
-    here.engine.begin(1, np.zeros(20, np.int64))
+    here.engine.begin_round(1, np.zeros(20, np.int64))
     vector = job.simulator(job.federation()).model.vector()
     job.algorithm.round(job.algorithm.init(vector, 20, Layout.unnamed(1)), here.engine, Rng(0, 1))
     asked = here.grid.seen[before:]

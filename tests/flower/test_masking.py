@@ -11,7 +11,7 @@ from scipy.stats import kstest
 from fedgwc.algorithms.auto.readings import loss_variances
 from fedgwc.algorithms.fedgwc.rewards import gaussian_rewards, rewards_around
 from fedgwc.core.errors import InputError
-from fedgwc.flower.masking import MOST_PARTIES, decode, encode, is_sound, mask, new_secret, public_key, total
+from fedgwc.flower.masking import MOST_PARTIES, decode, encode, is_valid_key, mask, new_secret, public_key, total
 from fedgwc.flower.moments import LARGEST, counted_steps, moments, padded, squared_means, statistics, variances
 
 ROUNDING = float(np.finfo(np.float32).eps)
@@ -67,7 +67,7 @@ def test_a_foreign_key_and_a_worthless_one_are_refused() -> None:
         mask(secret, [public_key(new_secret())], b"", (1,))
     with pytest.raises(ValueError, match="shared key"):
         mask(secret, [public_key(secret), bytes(32)], b"", (1,))  # a point that gives everybody the same secret
-    assert [is_sound(key) for key in (public_key(secret), bytes(32), b"short")] == [True, False, False]
+    assert [is_valid_key(key) for key in (public_key(secret), bytes(32), b"short")] == [True, False, False]
 
 
 def test_too_large_for_a_sum_is_refused_and_not_wrapped() -> None:

@@ -26,10 +26,10 @@ from fedgwc.flower import private_client as keeping
 from fedgwc.flower.engine import FlowerEngine
 from fedgwc.flower.masking import public_key
 from fedgwc.flower.private_client import masked_sums, own_rewards
-from fedgwc.flower.private_server import privacy_of
+from fedgwc.flower.private_server import private_losses_for
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.server import serve
-from fedgwc.flower.state_dicts import StateWire
+from fedgwc.flower.state_dicts import StateDictWire
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.replay import read_trace, replay
 
@@ -80,7 +80,7 @@ def test_the_same_interactions_and_clusters_as_with_open_losses(preset: str, sma
     states = [job.algorithm.init(job.initial(job.federation(), job.simulator(job.federation())), 20, Layout.unnamed(1))] * 2
     for number in range(1, 5):
         for i, here in enumerate((open_, private)):
-            here.engine.begin(number, job.algorithm.clustering(states[i]).labels)
+            here.engine.begin_round(number, job.algorithm.clustering(states[i]).labels)
             states[i] = job.algorithm.round(states[i], here.engine, Rng(0, number))
         assert torch.equal(*(job.algorithm.clustering(s).models for s in states))
         for a, b in zip(*map(clusters_of, states), strict=True):
@@ -114,7 +114,7 @@ def test_the_same_contrast_and_drift_as_with_open_losses(blob_job, world) -> Non
     for w in (plain, here):
         state = job.algorithm.init(theta, 12, Layout.unnamed(1))
         for number in (1, 2, 3):
-            w.engine.begin(number, np.zeros(12, np.int64))
+            w.engine.begin_round(number, np.zeros(12, np.int64))
             state = job.algorithm.round(state, w.engine, Rng(0, number))
         clusters.append(state.clusters[0])
     for name in ("between", "within", "first", "second"):
@@ -207,7 +207,7 @@ def test_fedavg_and_ifca_need_no_losses(small, world) -> None:
         before = len(private.grid.seen)
         for number in (1, 2):
             for i, here in enumerate((open_, private)):
-                here.engine.begin(number, job.algorithm.clustering(states[i]).labels)
+                here.engine.begin_round(number, job.algorithm.clustering(states[i]).labels)
                 states[i] = job.algorithm.round(states[i], here.engine, Rng(0, number))
         torch.testing.assert_close(*(job.algorithm.clustering(s).models for s in states), rtol=0, atol=0)
         assert set(kinds(private.grid.seen[before:])) <= {"train", "evaluate"}  # one exchange, or IFCA's two
@@ -262,8 +262,8 @@ def test_where_losses_cannot_be_compared_a_newcomer_joins_the_largest_cluster(bl
     theta = torch.zeros(2)
     root = algorithm.init(theta, 12, Layout.unnamed(1))
     parts = children(algorithm, root.clusters[0], np.array([0] * 5 + [1] * 7), {}, 1, 1)
-    here.engine.wire = StateWire.of(ArrayRecord({"w": theta}), {}, private=True)
-    here.attendance.newcomers["late"] = 102
+    here.engine.wire = StateDictWire.of(ArrayRecord({"w": theta}), {}, private=True)
+    here.tracker.newcomers["late"] = 102
     before = len(grid.seen)
     grown = driver(here, algorithm).site.enter(2, algorithm, replace(root, clusters=tuple(parts)))
     assert [len(c.members) for c in grown.clusters] == [5, 8]
@@ -285,7 +285,7 @@ def test_algorithms_that_compare_updates_are_refused(name: str, small, tmp_path)
 
 def test_an_app_of_ones_own_is_not_asked_to_compare_models_in_private() -> None:
     """It could only answer with losses, and be excluded for that."""
-    wire = StateWire.of(ArrayRecord({"w": Array(np.zeros(2))}), {}, private=True)
+    wire = StateDictWire.of(ArrayRecord({"w": Array(np.zeros(2))}), {}, private=True)
     engine = FlowerEngine(LocalGrid(), Roster(), wire)
     with pytest.raises(TooFewReplies, match="cannot compare models in private"):
         engine.evaluate(np.arange(3), torch.zeros(2, 2), np.zeros(3, np.int64), split="train")
@@ -293,7 +293,7 @@ def test_an_app_of_ones_own_is_not_asked_to_compare_models_in_private() -> None:
 
 @pytest.mark.parametrize("name", ["alone", "fedavg", "ifca"])
 def test_who_never_looks_at_losses_needs_no_exchange(name: str) -> None:
-    assert privacy_of(ALGORITHMS[name]) is None
+    assert private_losses_for(ALGORITHMS[name]) is None
 
 
 def test_a_node_that_insists_answers_nothing_else(blob_job, world, caplog) -> None:
@@ -352,7 +352,7 @@ def test_without_rewards_the_model_moves_and_p_stays(blob_job, world) -> None:
     lose(here, 100, SUM, "error")
     algorithm, theta = here.job.algorithm, here.job.simulator(here.job.federation()).model.vector()
     state = algorithm.init(theta, 12, Layout.unnamed(1))
-    here.engine.begin(1, np.zeros(12, np.int64))
+    here.engine.begin_round(1, np.zeros(12, np.int64))
     after = algorithm.round(state, here.engine, Rng(0, 1))
     assert not after.groups.clusters[0].visits.any()
     assert not torch.equal(after.servers[0].theta, theta)
@@ -464,7 +464,7 @@ def test_a_round_done_again_gives_no_second_sum(blob_job, tmp_path, caplog) -> N
 @pytest.mark.parametrize("raw", [b"", b"three", b"\xff"])
 def test_a_note_that_cannot_be_read_is_named(raw: bytes, tmp_path) -> None:
     (tmp_path / "summed").write_bytes(raw)
-    private = privacy_of(ALGORITHMS["auto"], tmp_path / "summed")
+    private = private_losses_for(ALGORITHMS["auto"], tmp_path / "summed")
     with pytest.raises(InputError, match=r"summed should hold the number of the last round .* write the last"):
         private.rewards_and_readings([], pytest.fail, 4, 1e-7)
     (tmp_path / "summed").write_text("3\n")

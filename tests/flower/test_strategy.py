@@ -21,8 +21,8 @@ from torch import nn
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core.errors import InputError
 from fedgwc.flower import Options, Strategy
-from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.state_dicts import StateWire
+from fedgwc.flower.node_tracker import NodeTracker
+from fedgwc.flower.state_dicts import StateDictWire
 from fedgwc.runs.folder import RunFolder
 
 from .grids import LocalGrid
@@ -60,11 +60,11 @@ def test_the_example_is_short() -> None:
 def test_how_long_a_round_may_take(options, timeout, used, monkeypatch) -> None:
     seen = []
 
-    def gather(self: Attendance, options: Options, resumed: bool) -> None:
+    def gather(self: NodeTracker, options: Options, resumed: bool) -> None:
         seen.append(options.deadline)
         raise InputError("nobody came")
 
-    monkeypatch.setattr(Attendance, "gather", gather)
+    monkeypatch.setattr(NodeTracker, "gather", gather)
     with pytest.raises(InputError, match="nobody came"):
         Strategy(options=options).start(LocalGrid(), ArrayRecord(nn.Linear(1, 1).state_dict()), **timeout)
     assert seen == [used]
@@ -269,7 +269,7 @@ def test_a_killed_server_goes_on_from_its_folder(tmp_path) -> None:
 
 def test_running_statistics_come_after_the_parameters() -> None:
     state = Net().state_dict()
-    wire = StateWire.of(ArrayRecord(state), {})
+    wire = StateDictWire.of(ArrayRecord(state), {})
     assert wire.n_params == 3 + 3 + 6 + 2
     assert [e.name for e in wire.entries][-2:] == ["norm.running_mean", "norm.running_var"]
     back = wire.arrays(wire.vector(ArrayRecord(state))).to_torch_state_dict()
@@ -282,7 +282,7 @@ def test_a_late_joiner_trains_every_model_once_to_find_its_own() -> None:
     """The client's losses tell: low where it was sent the model that suits it."""
     model = torch.zeros(2, 4)
     model[1] += 1
-    wire = StateWire.of(ArrayRecord({"w": torch.zeros(4)}), {})
+    wire = StateDictWire.of(ArrayRecord({"w": torch.zeros(4)}), {})
     from fedgwc.flower.wire import Task
 
     questions = wire.evaluate([Task(0, "a", 0), Task(0, "a", 1)], model, "train", 1)
@@ -296,6 +296,6 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(InputError, match="several initial models"):
         Strategy(ALGORITHMS["ifca"])
     with pytest.raises(InputError, match="no floating-point array"):
-        StateWire.of(ArrayRecord({"n": torch.zeros(2, dtype=torch.int64)}), {})
+        StateDictWire.of(ArrayRecord({"n": torch.zeros(2, dtype=torch.int64)}), {})
     with pytest.raises(NotImplementedError, match="call start"):
         Strategy().configure_train()

@@ -24,9 +24,9 @@ def _log(caplog) -> None:
 
 def test_stand_ins_come_from_the_same_cluster(blob_job, world) -> None:
     here = world(blob_job(steps=1))
-    here.roster.absent(100)  # clients 0..3
+    here.roster.mark_absent(100)  # clients 0..3
     labels = np.array([0, 0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0])
-    here.engine.begin(1, labels)
+    here.engine.begin_round(1, labels)
     models = torch.stack([vector(here.job)] * 2)
     updates = train(here, [0, 4, 7, 2, 5, 6], models, [0, 0, 0, 1, 1, 1])
     assert set(updates.clients) >= {4, 5, 6, 7, 9}  # 9 is the only other one in cluster 1
@@ -60,7 +60,7 @@ def test_a_round_with_too_few_replies_changes_nothing_and_is_tried_again(blob_jo
     after = rounds.round(state, 1)
     assert "round 1, attempt 1 of 3: 0 valid answers" in caplog.text
     calm = world(job)
-    calm.engine.begin(1, np.zeros(12, np.int64))
+    calm.engine.begin_round(1, np.zeros(12, np.int64))
     undisturbed = job.algorithm.round(state, calm.engine, Rng(job.seed, 1))
     assert torch.equal(after.servers[0].theta, undisturbed.servers[0].theta)
     np.testing.assert_array_equal(after.groups.clusters[0].P, undisturbed.groups.clusters[0].P)
@@ -116,7 +116,7 @@ def test_p_changes_only_for_those_who_answered(blob_job, world) -> None:
     job = blob_job(steps=1)
     here = world(job)
     here.grid.spoil[102] = on_training(no_answer)
-    here.engine.begin(1, np.zeros(12, np.int64))
+    here.engine.begin_round(1, np.zeros(12, np.int64))
     after = job.algorithm.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), here.engine, Rng(1, 1))
     (cluster,) = after.groups.clusters
     P, visits = cluster.P, cluster.visits
@@ -130,8 +130,8 @@ def test_p_changes_only_for_those_who_answered(blob_job, world) -> None:
 def test_ifca_asks_stand_ins_too_and_refuses_too_few(small, world) -> None:
     job = small("ifca")
     here = world(job)
-    here.roster.absent(100)
-    here.engine.begin(1, np.zeros(20, np.int64))
+    here.roster.mark_absent(100)
+    here.engine.begin_round(1, np.zeros(20, np.int64))
     models = torch.stack([vector(job)] * 2)
     cohort = np.array([0, 1, 8, 9])
     scores = here.engine.evaluate(np.repeat(cohort, 2), models, np.tile([0, 1], 4), "train")
@@ -139,6 +139,6 @@ def test_ifca_asks_stand_ins_too_and_refuses_too_few(small, world) -> None:
     assert {8, 9} < set(scores.clients)
     assert not set(scores.clients) & {0, 1, 2, 3}
     for node in (101, 102, 103, 104):
-        here.roster.absent(node)
+        here.roster.mark_absent(node)
     with pytest.raises(TooFewReplies):
         here.engine.evaluate(np.repeat(cohort, 2), models, np.tile([0, 1], 4), "train")

@@ -8,14 +8,14 @@ from typing import Any
 from torch import Tensor
 
 from fedgwc.engines.meter import Meter
-from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.client import client_app
 from fedgwc.flower.engine import FlowerEngine
-from fedgwc.flower.introductions import Look, introduction
+from fedgwc.flower.identity import DataDescription, read_identity
 from fedgwc.flower.log_progress import LogProgress
-from fedgwc.flower.mailbox import Post
+from fedgwc.flower.mailbox import Mailbox
+from fedgwc.flower.node_tracker import NodeTracker
 from fedgwc.flower.options import Options
-from fedgwc.flower.private_server import privacy_of
+from fedgwc.flower.private_server import private_losses_for
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.site import NodesSite
 from fedgwc.flower.wire import RecipeWire
@@ -33,7 +33,7 @@ class WorldSite(NodesSite):
     """The nodes of a world that has been built already."""
 
     def __init__(self, here: World) -> None:
-        self.grid, self.options, self.roster, self.attendance = here.grid, here.engine.options, here.roster, here.attendance
+        self.grid, self.options, self.roster, self.tracker = here.grid, here.engine.options, here.roster, here.tracker
         self.engine, self._has_told_who_waits = here.engine, False
 
     def build_engine(self) -> FlowerEngine:
@@ -62,14 +62,14 @@ class World:
 
     grid: LocalGrid
     roster: Roster
-    attendance: Attendance
+    tracker: NodeTracker
     engine: FlowerEngine
     job: Experiment
 
-    def enrol(self) -> None:
-        self.attendance.update()
-        self.roster.enrol(self.attendance.admit())
-        self.attendance.newcomers.clear()
+    def add(self) -> None:
+        self.tracker.update()
+        self.roster.add(self.tracker.sorted_newcomers())
+        self.tracker.newcomers.clear()
 
 
 def nodes_for(grid: LocalGrid, job: Experiment, per_node: int = 4, **config: Any) -> None:
@@ -86,8 +86,8 @@ def build(job: Experiment, consent: bool = False, **options: Any) -> World:
     roster = Roster(settings.strikes)
     federation = job.federation()
     wire = RecipeWire.of(job.simulator(federation).model, federation.n_classes, settings.private_losses, local=job.local)
-    private = privacy_of(job.algorithm) if settings.private_losses else None
-    attendance = Attendance(Post(grid, settings.poll), roster, introduction, Look.of(federation))
-    made = World(grid, roster, attendance, FlowerEngine(grid, roster, wire, settings, private), job)
-    made.enrol()
+    private = private_losses_for(job.algorithm) if settings.private_losses else None
+    tracker = NodeTracker(Mailbox(grid, settings.poll), roster, read_identity, DataDescription.of(federation))
+    made = World(grid, roster, tracker, FlowerEngine(grid, roster, wire, settings, private), job)
+    made.add()
     return made

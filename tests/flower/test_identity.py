@@ -14,9 +14,9 @@ from flwr.app import Message
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Clustering
 from fedgwc.flower import Options, client_app
-from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.introductions import Look, introduction
-from fedgwc.flower.mailbox import Post
+from fedgwc.flower.identity import DataDescription, read_identity
+from fedgwc.flower.mailbox import Mailbox
+from fedgwc.flower.node_tracker import NodeTracker
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.server import serve
 from fedgwc.runs.experiment import Experiment, experiment
@@ -108,14 +108,14 @@ def test_a_tie_is_an_error_that_says_who_said_what(node, tmp_path) -> None:
 
 def test_who_has_left_again_has_no_vote(node) -> None:
     grid = grid_of({1: node("a", FLAT), 2: node("b", FLAT)}, job())
-    attendance = Attendance(Post(grid, 0.005), Roster(), introduction)
-    attendance.update()
+    tracker = NodeTracker(Mailbox(grid, 0.005), Roster(), read_identity)
+    tracker.update()
     grid.nodes.clear()
     for number, name in ((3, "c"), (4, "d")):
         grid.add(number, client_app(job()), **node(name, WIDE))
-    attendance.update()
-    attendance.settle(4)
-    assert attendance.like == Look(WIDE, 3)
+    tracker.update()
+    tracker.agree_on_data(4)
+    assert tracker.data == DataDescription(WIDE, 3)
 
 
 def test_samples_that_are_scaled_otherwise_are_others(node, tmp_path, caplog) -> None:
@@ -161,4 +161,4 @@ def test_a_lie_about_possible_data_costs_the_liar_only(node, tmp_path) -> None:
 
 def test_a_look_is_told_in_a_line_however_much_it_holds() -> None:
     channels = 10_000
-    assert len(str(Look((channels, 8, 8), 2, (0.5,) * channels, (1.0,) * channels))) < 200
+    assert len(str(DataDescription((channels, 8, 8), 2, (0.5,) * channels, (1.0,) * channels))) < 200

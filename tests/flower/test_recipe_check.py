@@ -14,8 +14,8 @@ from fedgwc.core.errors import InputError
 from fedgwc.flower import Options
 from fedgwc.flower.deploy.check import check
 from fedgwc.flower.deploy.write import Plan, init
-from fedgwc.flower.introductions import Look
-from fedgwc.flower.preflight import at_server
+from fedgwc.flower.identity import DataDescription
+from fedgwc.flower.preflight import server_simulator
 from fedgwc.flower.server import serve
 from fedgwc.runs.experiment import experiment, recipes
 from fedgwc.runs.folder import RunFolder
@@ -33,7 +33,7 @@ MLP = {"name": "mlp", "hidden": [4]}
 
 def recipe(place: Path, **tables: Any) -> str:
     """Twenty clients of digits, or what `tables` say."""
-    text = toml({"rounds": 2, "data": TWENTY, "model": MLP, **tables})
+    text = toml({"format": 2, "rounds": 2, "data": TWENTY, "model": MLP, **tables})
     (place / "recipe.toml").write_text(text.replace('{"clients":', "{clients ="))
     return str(place / "recipe.toml")
 
@@ -149,7 +149,7 @@ def test_the_server_refuses_the_same_before_it_waits_for_anybody(tmp_path, small
 
 def test_a_server_needs_no_gpu_and_no_processes_of_its_own() -> None:
     job = experiment({"data": TWENTY, "model": MLP, "engine": {"device": "cuda", "how": "workers", "dtype": "float64"}})
-    simulator = at_server(job, Look((1, 8, 8), 10))
+    simulator = server_simulator(job, DataDescription((1, 8, 8), 10))
     assert (simulator.how, simulator.workers, str(simulator.model.dtype)) == ("one-by-one", 0, "torch.float64")
 
 
@@ -161,6 +161,15 @@ def test_weights_that_are_elsewhere_are_no_reason_either(tmp_path) -> None:
     assert told.verdict == "WARNING"
     assert "model.weights = 'w.pth' is relative" in told.detail
     assert wrong(tmp_path / "d") == {}
+
+
+def test_a_recipe_that_servers_would_refuse_for_its_age_is_refused_here(tmp_path) -> None:
+    init(tmp_path / "d", Plan(recipe(tmp_path)))
+    for place in (tmp_path, tmp_path / "d" / "app" / "fedgwc_app"):
+        recipe(place, format=1, algorithm={"name": "fedgwc"})
+    with pytest.raises(InputError, match="fedgwc has meant two things"):
+        init(tmp_path / "e", Plan(str(tmp_path / "recipe.toml")))
+    assert "fedgwc has meant two things" in wrong(tmp_path / "d")["a file"]
 
 
 def test_a_recipe_of_bytes(tmp_path) -> None:
