@@ -14,12 +14,15 @@ from fedgwc.algorithms.auto.state import Split
 from fedgwc.algorithms.auto.verdicts import Waiting
 from fedgwc.core.layout import Layout
 from fedgwc.core.types import Rng
+from tests.conftest import Small
+
+from .worlds import MakeWorld
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-12}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_grid_equals_the_simulator(name: str, small, world) -> None:
+def test_the_grid_equals_the_simulator(name: str, small: Small, world: MakeWorld) -> None:
     job = small(name, engine={"dtype": "float64"}, local={"momentum": 0.5, "weight_decay": 1e-3})
     here = world(job, min_replies=1)  # IFCA and FeSEM may send a model to one client
     federation = job.federation()
@@ -34,7 +37,9 @@ def test_the_grid_equals_the_simulator(name: str, small, world) -> None:
 
 
 @pytest.mark.parametrize(("faint", "ends"), [(0.0, [1, 2]), (1e9, [0])], ids=["stands", "is undone"])
-def test_a_second_look_over_the_grid_equals_the_simulated_one(faint: float, ends: list[int], small, world, monkeypatch) -> None:
+def test_a_second_look_over_the_grid_equals_the_simulated_one(
+    faint: float, ends: list[int], small: Small, world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Eight of twenty clients wait, six of them witnesses; in the third round they are asked how two models serve them."""
     monkeypatch.setattr("fedgwc.algorithms.auto.second_look.LONGEST", 3)
     monkeypatch.setattr("fedgwc.algorithms.auto.second_look.FAINT", faint)
@@ -61,7 +66,7 @@ def test_a_second_look_over_the_grid_equals_the_simulated_one(faint: float, ends
         assert (real.late > 0).all() if ends == [0] else set(real.members[real.late > 0]) <= set(waiting)
 
 
-def test_evaluation_equals_the_simulator(small, world) -> None:
+def test_evaluation_equals_the_simulator(small: Small, world: MakeWorld) -> None:
     job = small(engine={"dtype": "float64"})
     simulator = job.simulator(job.federation())
     models = torch.stack([simulator.model.vector(), simulator.model.vector() + 0.1])
@@ -75,7 +80,7 @@ def test_evaluation_equals_the_simulator(small, world) -> None:
         assert real.total.shape == (5, 10 if consent else 1)  # without consent no class is told apart
 
 
-def test_one_message_per_node_and_round(small, world) -> None:
+def test_one_message_per_node_and_round(small: Small, world: MakeWorld) -> None:
     job = small("auto", algorithm={"rate": 1.0})
     here = world(job)
     before = len(here.grid.seen)

@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,16 +30,18 @@ from fedgwc.runs.folder import RunFolder
 from . import blobs
 from .grids import LocalGrid
 from .spoiling import on_training, train, vector
-from .worlds import QUICK, driver, nodes_for
+from .worlds import QUICK, BlobJob, MakeWorld, driver, nodes_for
 
 
 @pytest.fixture(autouse=True)
-def _log(caplog) -> None:
+def _log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fedgwc")
 
 
 @pytest.mark.parametrize("reply", [None, Error(5, "node away"), Error(3, "expired")], ids=["silence", "away", "expired"])
-def test_a_silent_node_is_missing_rows_and_comes_back(reply, blob_job, world, caplog) -> None:
+def test_a_silent_node_is_missing_rows_and_comes_back(
+    reply: Any, blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=1))
 
     def silent(question: Message, _: Message) -> Message | None:
@@ -67,7 +71,7 @@ def stalling(grid: LocalGrid, node: int, until: threading.Event) -> None:
     """That node's trained models are announced and not uploaded; replies not fetched in time expire, as at a SuperLink."""
     pull = grid.pull_messages
 
-    def pull_messages(ids):
+    def pull_messages(ids: Any):
         (i,) = ids
         about = grid.seen[int(i[1:]) - 1].metadata
         if about.dst_node_id == node and about.message_type == "train":
@@ -79,7 +83,9 @@ def stalling(grid: LocalGrid, node: int, until: threading.Event) -> None:
     grid.pull_messages = pull_messages  # type: ignore[method-assign]
 
 
-def test_an_upload_that_stalls_costs_nobody_else_a_reply(blob_job, world, never, caplog) -> None:
+def test_an_upload_that_stalls_costs_nobody_else_a_reply(
+    blob_job: BlobJob, world: MakeWorld, never: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
     """The first of three nodes, so that it is looked at before the others; its thread does not keep the server from ending."""
     here = world(blob_job(steps=1), deadline=2.5)
     stalling(here.grid, 100, never)
@@ -101,7 +107,9 @@ def test_an_upload_that_stalls_costs_nobody_else_a_reply(blob_job, world, never,
     assert len(train(here)) == 12
 
 
-def test_a_node_that_never_trains_costs_fewer_and_fewer_rounds(blob_job, world, caplog) -> None:
+def test_a_node_that_never_trains_costs_fewer_and_fewer_rounds(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     """It answers every introduction: asked in rounds 1, 2, 4, 7, 12, 21, with 0, 1, 2, 4, 8 rounds between."""
     job = blob_job(steps=1)
     here = world(job, deadline=0.1)
@@ -127,7 +135,7 @@ def test_a_node_that_never_trains_costs_fewer_and_fewer_rounds(blob_job, world, 
     assert not here.roster.missed
 
 
-def test_a_round_that_lacks_replies_asks_who_rests(blob_job, world) -> None:
+def test_a_round_that_lacks_replies_asks_who_rests(blob_job: BlobJob, world: MakeWorld) -> None:
     job = blob_job(steps=1)
     here = world(job, min_replies=12)
     here.roster.resting_until[101] = 100
@@ -136,7 +144,9 @@ def test_a_round_that_lacks_replies_asks_who_rests(blob_job, world) -> None:
     assert here.engine.n_answered == 12
 
 
-def test_an_app_that_fails_is_missing_rows_and_no_offence(blob_job, world, caplog) -> None:
+def test_an_app_that_fails_is_missing_rows_and_no_offence(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=1))
     here.grid.spoil[101] = lambda question, _: Message(Error(2, "Traceback\nValueError: no disk"), reply_to=question)
     assert len(train(here)) == 8
@@ -145,7 +155,7 @@ def test_an_app_that_fails_is_missing_rows_and_no_offence(blob_job, world, caplo
     assert not here.roster.silent
 
 
-def test_a_node_that_serves_others_now_is_asked_again(blob_job, world) -> None:
+def test_a_node_that_serves_others_now_is_asked_again(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
     here.grid.nodes[101][1].node_config["clients"] = "4-6"  # restarted with another configuration, before it was missed
     assert set(train(here).clients) == {0, 1, 2, 3, 8, 9, 10, 11}
@@ -153,7 +163,7 @@ def test_a_node_that_serves_others_now_is_asked_again(blob_job, world) -> None:
     assert set(train(here).clients) == set(range(12)) - {7}
 
 
-def test_a_client_whose_training_explodes_is_left_out_by_its_own_node(blob_job, world) -> None:
+def test_a_client_whose_training_explodes_is_left_out_by_its_own_node(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
     models = torch.stack([vector(here.job), torch.full_like(vector(here.job), 1e30)])
     updates = train(here, range(12), models, [0] * 11 + [1])
@@ -161,7 +171,7 @@ def test_a_client_whose_training_explodes_is_left_out_by_its_own_node(blob_job, 
     assert not here.roster.invalid
 
 
-def test_a_client_that_cannot_train_costs_its_neighbours_nothing(caplog) -> None:
+def test_a_client_that_cannot_train_costs_its_neighbours_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """BatchNorm refuses a single sample, which is all that client 1 has."""
     torch.manual_seed(0)
     rows = Rows.of([np.arange(4), np.arange(4, 5), np.arange(5, 9)])
@@ -177,7 +187,7 @@ def test_a_client_that_cannot_train_costs_its_neighbours_nothing(caplog) -> None
     assert "cannot train this model" in caplog.text
 
 
-def test_nobody_trains_the_model_of_a_client_that_is_alone(blob_job, world) -> None:
+def test_nobody_trains_the_model_of_a_client_that_is_alone(blob_job: BlobJob, world: MakeWorld) -> None:
     """Client 5 is away, and its own model stands where that of label 1 would: client 1 is a stranger to it."""
     here = world(blob_job(steps=1), min_replies=1)
     here.roster.mark_absent(101)
@@ -185,7 +195,9 @@ def test_nobody_trains_the_model_of_a_client_that_is_alone(blob_job, world) -> N
     assert train(here, [0, 5, 9], vector(here.job).repeat(3, 1), [0, 1, 2]).clients.tolist() == [0, 9]
 
 
-def test_the_dead_are_not_waited_for_once_they_are_gone(blob_job, world, monkeypatch) -> None:
+def test_the_dead_are_not_waited_for_once_they_are_gone(
+    blob_job: BlobJob, world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The deadline is long, but the SuperLink has noticed that the node left."""
     monkeypatch.setattr("fedgwc.flower.mailbox.NODE_CHECK_SECONDS", 0.01)
     here = world(blob_job(steps=1), deadline=60.0)
@@ -203,7 +215,9 @@ def negative_count(reply: Message) -> Message:
     return reply
 
 
-def test_a_run_survives_all_of_it_and_finds_the_clusters(blob_job, tmp_path, caplog) -> None:
+def test_a_run_survives_all_of_it_and_finds_the_clusters(
+    blob_job: BlobJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """One node silent from the third round on, one client always invalid."""
     job = blob_job(rounds=8)
     grid, asked = LocalGrid(), [0]
@@ -225,7 +239,9 @@ def test_a_run_survives_all_of_it_and_finds_the_clusters(blob_job, tmp_path, cap
     assert "client 3 was excluded" in caplog.text
 
 
-def test_two_nodes_cannot_serve_one_client_but_may_take_over(blob_job, world, caplog) -> None:
+def test_two_nodes_cannot_serve_one_client_but_may_take_over(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=1))
     app = here.grid.nodes[101][0]
     here.grid.add(201, app, clients="4-7")  # as a restarted node looks while the old one has not been missed
@@ -238,7 +254,7 @@ def test_two_nodes_cannot_serve_one_client_but_may_take_over(blob_job, world, ca
     assert len(train(here)) == 12
 
 
-def test_a_node_that_serves_others_now_leaves_the_claimed_to_who_claims_them(blob_job, world) -> None:
+def test_a_node_that_serves_others_now_leaves_the_claimed_to_who_claims_them(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
     here.grid.add(201, here.grid.nodes[101][0], clients="4-7")
     here.tracker.update()
@@ -250,7 +266,7 @@ def test_a_node_that_serves_others_now_leaves_the_claimed_to_who_claims_them(blo
     assert len(train(here)) == 12
 
 
-def test_who_no_longer_claims_a_client_does_not_get_it(blob_job, world) -> None:
+def test_who_no_longer_claims_a_client_does_not_get_it(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
     here.grid.add(201, here.grid.nodes[101][0], clients="4-7")
     here.tracker.update()
@@ -263,7 +279,7 @@ def test_who_no_longer_claims_a_client_does_not_get_it(blob_job, world) -> None:
     assert set(train(here).clients) == {0, 1, 2, 3, 7, 8, 9, 10, 11}
 
 
-def test_a_newcomer_that_its_node_no_longer_serves_is_not_asked(blob_job, world) -> None:
+def test_a_newcomer_that_its_node_no_longer_serves_is_not_asked(blob_job: BlobJob, world: MakeWorld) -> None:
     job = blob_job(steps=1)
     here = world(job)
     here.tracker.newcomers["11"] = here.roster.node[here.roster.names.pop()]  # it has not got a number yet

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +24,15 @@ from fedgwc.flower.roster import Roster
 from fedgwc.flower.server import serve
 from fedgwc.flower.state_dicts import StateDictWire
 from fedgwc.flower.wire import RecipeWire, Task
+from tests.conftest import Small
 
 from .grids import LocalGrid
 from .spoiling import train
-from .worlds import QUICK, nodes_for
+from .worlds import QUICK, BlobJob, MakeWorld, nodes_for
 
 
 @pytest.fixture(autouse=True)
-def _log(caplog) -> None:
+def _log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fedgwc")
 
 
@@ -37,7 +40,7 @@ def poison(grid: LocalGrid, node: int, error: Exception, kind: str) -> None:
     """That node's replies cannot be unpacked; as Flower does, the pull that fails has delivered all that it asked for."""
     pull = grid.pull_messages
 
-    def pull_messages(ids):
+    def pull_messages(ids: Any):
         replies = pull(ids)
         for m in grid.seen:
             about = m.metadata
@@ -53,7 +56,9 @@ def poison(grid: LocalGrid, node: int, error: Exception, kind: str) -> None:
 
 
 @pytest.mark.parametrize("error", [DecodeError("Error parsing message"), ValueError("no children"), IndexError()], ids=repr)
-def test_a_reply_that_cannot_be_unpacked_is_a_strike_and_hurts_nobody_else(error, blob_job, world, caplog) -> None:
+def test_a_reply_that_cannot_be_unpacked_is_a_strike_and_hurts_nobody_else(
+    error: Exception, blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=1), deadline=30.0)  # nobody waits for what has been delivered
     poison(here.grid, 101, error, "train")
     assert train(here).clients.tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
@@ -61,7 +66,7 @@ def test_a_reply_that_cannot_be_unpacked_is_a_strike_and_hurts_nobody_else(error
     assert "dropped the reply of client 5 (1 in a row): it cannot be unpacked" in caplog.text
 
 
-def test_an_introduction_that_cannot_be_unpacked_is_refused(blob_job, caplog) -> None:
+def test_an_introduction_that_cannot_be_unpacked_is_refused(blob_job: BlobJob, caplog: pytest.LogCaptureFixture) -> None:
     grid = LocalGrid()
     nodes_for(grid, blob_job(steps=1))
     poison(grid, 101, DecodeError("Error parsing message"), "query")
@@ -72,7 +77,9 @@ def test_an_introduction_that_cannot_be_unpacked_is_refused(blob_job, caplog) ->
 
 
 @pytest.mark.parametrize("reason", ["", " ", "\n \n"], ids=repr)
-def test_an_error_with_a_blank_reason_is_told_by_its_code(reason, blob_job, world, caplog) -> None:
+def test_an_error_with_a_blank_reason_is_told_by_its_code(
+    reason: str, blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=1))
     here.grid.spoil[101] = lambda question, _: Message(Error(2, reason), reply_to=question)
     assert len(train(here)) == 8
@@ -89,7 +96,7 @@ def test_an_error_with_a_blank_reason_is_told_by_its_code(reason, blob_job, worl
         ("x" * 1000, "x" * 300),
     ],
 )
-def test_a_reason_is_told_in_a_line(reason, told) -> None:
+def test_a_reason_is_told_in_a_line(reason: str, told: Any) -> None:
     assert error_reason(Error(2, reason)) == told
 
 
@@ -119,7 +126,7 @@ BAD_IDENTITIES = {
 
 
 @pytest.mark.parametrize("what", BAD_IDENTITIES)
-def test_a_node_is_not_believed_what_cannot_be(what, blob_job, caplog) -> None:
+def test_a_node_is_not_believed_what_cannot_be(what: str, blob_job: BlobJob, caplog: pytest.LogCaptureFixture) -> None:
     """What nodes say of their data the model is built for; what most of them say is in test_identity.py."""
     grid = LocalGrid()
     nodes_for(grid, blob_job(steps=1))
@@ -144,7 +151,9 @@ def named(names: list[str]):
     return spoil
 
 
-def test_a_recipe_that_deals_out_its_data_has_no_other_clients(small, tmp_path, caplog) -> None:
+def test_a_recipe_that_deals_out_its_data_has_no_other_clients(
+    small: Small, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     job, grid = small("fedavg", rounds=1), LocalGrid()
     nodes_for(grid, job)
     for node, names in ((104, ["16", "20"]), (103, ["12", "\u00b2"])):
@@ -154,7 +163,7 @@ def test_a_recipe_that_deals_out_its_data_has_no_other_clients(small, tmp_path, 
     assert "node 103 is refused: it serves '\u00b2'" in caplog.text
 
 
-def test_names_that_a_node_makes_up_are_bounded(blob_job, caplog) -> None:
+def test_names_that_a_node_makes_up_are_bounded(blob_job: BlobJob, caplog: pytest.LogCaptureFixture) -> None:
     """Whose data nodes bring may be called anything; who is in stays in."""
     job, grid = blob_job(steps=1), LocalGrid()
     nodes_for(grid, job)
@@ -172,7 +181,7 @@ def test_names_that_a_node_makes_up_are_bounded(blob_job, caplog) -> None:
         Options(min_clients=6, max_clients=5)
 
 
-def test_a_client_tells_of_no_more_steps_than_its_samples_make(blob_job) -> None:
+def test_a_client_tells_of_no_more_steps_than_its_samples_make(blob_job: BlobJob) -> None:
     job = blob_job()
     model = job.simulator(job.federation()).model
     for local, size, most in (
@@ -184,7 +193,7 @@ def test_a_client_tells_of_no_more_steps_than_its_samples_make(blob_job) -> None
         assert RecipeWire.of(model, 4, local=local, max_steps=100)._most_steps(size) == most
 
 
-def test_private_steps_are_bounded_by_the_recipe(blob_job, world) -> None:
+def test_private_steps_are_bounded_by_the_recipe(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=2), private_losses=True)
 
     def boast(question: Message, reply: Message) -> Message:
@@ -198,7 +207,7 @@ def test_private_steps_are_bounded_by_the_recipe(blob_job, world) -> None:
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_an_app_of_ones_own_tells_of_no_more_steps_than_the_operator_allows(private) -> None:
+def test_an_app_of_ones_own_tells_of_no_more_steps_than_the_operator_allows(private: bool) -> None:
     wire = StateDictWire.of(ArrayRecord({"w": Array(np.zeros(2))}), {}, private, max_steps=3)
     task, party = Task(0, "a", 0), ConfigRecord({"key": public_key(new_secret())})
 

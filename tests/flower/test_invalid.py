@@ -11,10 +11,11 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from .spoiling import on_training, train, vector
+from .worlds import BlobJob, MakeWorld
 
 
 @pytest.fixture(autouse=True)
-def _log(caplog) -> None:
+def _log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fedgwc")
 
 
@@ -98,7 +99,9 @@ def spoiled(client: int, model: Array | None = None, **metrics: object):
     return on_training(change)
 
 
-def test_an_invalid_reply_is_dropped_counted_and_named(blob_job, world, caplog) -> None:
+def test_an_invalid_reply_is_dropped_counted_and_named(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=1), strikes=1000)
     clean = train(here)
     others = clean.rows(np.flatnonzero(clean.clients != 5))
@@ -112,7 +115,7 @@ def test_an_invalid_reply_is_dropped_counted_and_named(blob_job, world, caplog) 
         assert "dropped the reply of client 5" in caplog.text, what
 
 
-def test_another_model_is_dropped_whatever_its_size(blob_job, world) -> None:
+def test_another_model_is_dropped_whatever_its_size(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
 
     def change(reply: Message) -> Message:
@@ -124,7 +127,9 @@ def test_another_model_is_dropped_whatever_its_size(blob_job, world) -> None:
     assert set(here.roster.invalid) == {4, 5, 6, 7}
 
 
-def test_who_keeps_sending_nonsense_is_excluded_and_reported(blob_job, world, caplog) -> None:
+def test_who_keeps_sending_nonsense_is_excluded_and_reported(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=1), strikes=3)
     here.grid.spoil[101] = spoiled(5, BAD_MODELS["nan"])
     for _ in range(2):
@@ -142,7 +147,7 @@ def test_who_keeps_sending_nonsense_is_excluded_and_reported(blob_job, world, ca
     assert here.roster.invalid[5] == 5
 
 
-def test_a_score_is_judged_client_by_client(blob_job, world) -> None:
+def test_a_score_is_judged_client_by_client(blob_job: BlobJob, world: MakeWorld) -> None:
     """Of node 101's four, client 4 has no test data and client 5 lies."""
     here = world(blob_job(steps=1))
 
@@ -158,7 +163,7 @@ def test_a_score_is_judged_client_by_client(blob_job, world) -> None:
     assert here.roster.invalid == {5: 1}
 
 
-def test_nothing_is_shared_between_messages(blob_job, world) -> None:
+def test_nothing_is_shared_between_messages(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
     before = len(here.grid.seen)
     train(here)
@@ -166,7 +171,7 @@ def test_nothing_is_shared_between_messages(blob_job, world) -> None:
     assert len({id(c) for c in configs}) == len(configs) == 3
 
 
-def test_records_of_the_wrong_kind_are_no_crash(blob_job, world) -> None:
+def test_records_of_the_wrong_kind_are_no_crash(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
     for content in (
         RecordDict(),

@@ -107,7 +107,9 @@ def private_rewards(losses: list[list[float]], nodes: np.ndarray, sizes: np.ndar
     weighted=st.booleans(),
     seed=st.integers(0, 10**6),
 )
-def test_rewards_equal_those_of_open_losses(n, level, spread, outlier, weighted, seed) -> None:
+def test_rewards_equal_those_of_open_losses(
+    n: int, level: float, spread: float, outlier: float, weighted: bool, seed: int
+) -> None:
     """Any cohort on any nodes, clients with fewer steps, somebody far off: within 1e-6 where the variance exceeds 1e-8."""
     rng = np.random.default_rng(seed)
     steps = rng.integers(1, 5, n)
@@ -134,7 +136,7 @@ def test_rewards_equal_those_of_open_losses(n, level, spread, outlier, weighted,
     outlier=st.sampled_from([0.0, 50.0]),
     seed=st.integers(0, 10**6),
 )
-def test_variances_equal_those_of_open_losses(n, level, apart, outlier, seed) -> None:
+def test_variances_equal_those_of_open_losses(n: int, level: float, apart: float, outlier: float, seed: int) -> None:
     """On any nodes, around any centre, for clients with fewer steps too."""
     rng = np.random.default_rng(seed)
     steps, nodes = rng.integers(1, 9, n), rng.integers(0, 4, n)
@@ -166,7 +168,7 @@ def test_squares_of_means_that_no_losses_have_are_told_apart(own: float, possibl
 
 
 @pytest.mark.parametrize("sums", [[[9e9], [1.0]], [[2.0], [-5.0]], [[30.0], [1.0]]])
-def test_sums_that_no_losses_have_are_told_apart(sums) -> None:
+def test_sums_that_no_losses_have_are_told_apart(sums: list[list[float]]) -> None:
     """A mean beyond all losses, squares below zero, squares too small for the mean."""
     with pytest.raises(ValueError, match="no losses"):
         statistics(np.array(sums), np.ones(4, np.int64), None, np.zeros(1), ROUNDING)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,27 +32,29 @@ from fedgwc.flower.private_server import private_losses_for
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.server import serve
 from fedgwc.flower.state_dicts import StateDictWire
+from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.replay import read_trace, replay
+from tests.conftest import Small
 
 from . import blobs
 from .grids import LocalGrid
 from .spoiling import train
-from .worlds import QUICK, driver, nodes_for
+from .worlds import QUICK, BlobJob, MakeWorld, World, driver, nodes_for
 
 SUM, REWARD = "query.losses_sum", "query.losses_reward"
 
 
 @pytest.fixture(autouse=True)
-def _log(caplog) -> None:
+def _log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fedgwc")
 
 
-def kinds(messages) -> list[str]:
+def kinds(messages: Any) -> list[str]:
     return [m.metadata.message_type for m in messages]
 
 
-def on(kind: str, change):
+def on(kind: str, change: Any):
     """Applies to replies to one kind of message only."""
 
     def spoil(question: Message, reply: Message) -> Message | None:
@@ -59,7 +63,7 @@ def on(kind: str, change):
     return spoil
 
 
-def lose(here, node: int, kind: str, how: str) -> None:
+def lose(here: World, node: int, kind: str, how: str) -> None:
     def spoil(question: Message, reply: Message) -> Message | None:
         if question.metadata.message_type != kind:
             return reply
@@ -72,7 +76,7 @@ def lose(here, node: int, kind: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("preset", ["auto", "fedgwc", "fedgwc-release"])
-def test_the_same_interactions_and_clusters_as_with_open_losses(preset: str, small, world) -> None:
+def test_the_same_interactions_and_clusters_as_with_open_losses(preset: str, small: Small, world: MakeWorld) -> None:
     """Plain and weighted statistics, normalised rewards, clients with fewer steps: P within 1e-6 in every round."""
     local = {"steps": None, "epochs": 1, "batch": 3}
     job = small(preset, local=local, algorithm={"rate": 0.5})
@@ -92,11 +96,11 @@ def test_the_same_interactions_and_clusters_as_with_open_losses(preset: str, sma
     assert clusters_of(states[0])[0].P.any()
 
 
-def clusters_of(state):
+def clusters_of(state: Any):
     return state.groups.clusters if isinstance(state, MethodState) else state.clusters
 
 
-def test_the_same_contrast_and_drift_as_with_open_losses(blob_job, world) -> None:
+def test_the_same_contrast_and_drift_as_with_open_losses(blob_job: BlobJob, world: MakeWorld) -> None:
     """The default's own rule hears the same numbers, and each cluster those of its own cohort."""
     job = blob_job(steps=3, name="auto")
     theta = job.simulator(job.federation()).model.vector()
@@ -124,20 +128,20 @@ def test_the_same_contrast_and_drift_as_with_open_losses(blob_job, world) -> Non
     assert counts[0][0] == 3
 
 
-def test_weighted_statistics_tell_no_more_than_rewards(blob_job, world) -> None:
+def test_weighted_statistics_tell_no_more_than_rewards(blob_job: BlobJob, world: MakeWorld) -> None:
     updates = train(world(blob_job(steps=2, statistics="weighted"), private_losses=True))
     assert updates.rewards.isfinite().all()
     assert updates.readings.isnan().all()
 
 
-def run(job, out, **options):
+def run(job: Experiment, out, **options):
     grid = LocalGrid()
     nodes_for(grid, job)
     clustering = serve(job, grid, out, Options(min_clients=12, **{**QUICK, **options}))
     return grid, clustering, RunFolder(out)
 
 
-def test_a_whole_run_and_what_it_leaves_behind(blob_job, tmp_path) -> None:
+def test_a_whole_run_and_what_it_leaves_behind(blob_job: BlobJob, tmp_path: Path) -> None:
     job = blob_job(rounds=7)
     _, expected, plain = run(job, tmp_path / "plain")
     grid, got, private = run(job, tmp_path / "private", private_losses=True)
@@ -167,7 +171,7 @@ def command(*words) -> None:
     assert end.value.code == 0
 
 
-def test_no_message_tells_a_loss(blob_job, world, monkeypatch) -> None:
+def test_no_message_tells_a_loss(blob_job: BlobJob, world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every number in every reply is compared with every loss, to single precision."""
     here = world(blob_job(steps=3), private_losses=True)
     told: list[Message] = []
@@ -198,7 +202,7 @@ def test_no_message_tells_a_loss(blob_job, world, monkeypatch) -> None:
         assert (masked > 2**50).mean() > 0.5  # open, all would be far below; masked, one in 16,384 is
 
 
-def test_fedavg_and_ifca_need_no_losses(small, world) -> None:
+def test_fedavg_and_ifca_need_no_losses(small: Small, world: MakeWorld) -> None:
     for name in ("fedavg", "fedprox", "ifca"):
         job = small(name, rounds=2)
         open_, private = world(job, min_replies=1), world(job, min_replies=1, private_losses=True)
@@ -214,7 +218,7 @@ def test_fedavg_and_ifca_need_no_losses(small, world) -> None:
         assert np.isnan(private.engine.median_loss)
 
 
-def test_a_newcomer_tells_only_which_model_it_likes(blob_job, world) -> None:
+def test_a_newcomer_tells_only_which_model_it_likes(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1), private_losses=True, min_replies=1)
     theta = here.job.simulator(here.job.federation()).model.vector()
     scores = here.engine.evaluate(np.array([0, 0]), torch.stack([theta, theta * 1e3]), np.array([0, 1]), "train")
@@ -244,19 +248,19 @@ def own_apps(rounds: int, mods: list) -> tuple[Strategy, LocalGrid]:
     return strategy, grid
 
 
-def test_an_app_of_ones_own_keeps_its_losses(tmp_path) -> None:
+def test_an_app_of_ones_own_keeps_its_losses(tmp_path: Path) -> None:
     strategy, grid = own_apps(2, [keeping.keep_losses])
     assert set(strategy.labels.values()) == {0}
     assert {k: kinds(grid.seen).count(k) for k in (SUM, REWARD)} == {SUM: 8, REWARD: 8}
 
 
-def test_an_app_without_the_mod_is_told_so(caplog) -> None:
+def test_an_app_without_the_mod_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(InputError, match="too few replies"):
         own_apps(1, [])
     assert "does its app lack the mod keep_losses?" in caplog.text
 
 
-def test_where_losses_cannot_be_compared_a_newcomer_joins_the_largest_cluster(blob_job, world) -> None:
+def test_where_losses_cannot_be_compared_a_newcomer_joins_the_largest_cluster(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
     algorithm, grid = Auto(), here.grid
     theta = torch.zeros(2)
@@ -274,7 +278,7 @@ def test_where_losses_cannot_be_compared_a_newcomer_joins_the_largest_cluster(bl
 
 
 @pytest.mark.parametrize("name", ["cfl", "fesem"])
-def test_algorithms_that_compare_updates_are_refused(name: str, small, tmp_path) -> None:
+def test_algorithms_that_compare_updates_are_refused(name: str, small: Small, tmp_path: Path) -> None:
     job = small(name)
     with pytest.raises(InputError, match=r"private-losses does not go with (CFL|FeSEM).*use auto, fedgwc"):
         serve(job, LocalGrid(), tmp_path / "run", Options(private_losses=True))
@@ -296,7 +300,7 @@ def test_who_never_looks_at_losses_needs_no_exchange(name: str) -> None:
     assert private_losses_for(ALGORITHMS[name]) is None
 
 
-def test_a_node_that_insists_answers_nothing_else(blob_job, world, caplog) -> None:
+def test_a_node_that_insists_answers_nothing_else(blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture) -> None:
     here = world(blob_job(steps=1), min_replies=1)
     here.grid.nodes[101][1].node_config["private-losses"] = True
     assert set(train(here).clients) == {0, 1, 2, 3, 8, 9, 10, 11}
@@ -305,7 +309,7 @@ def test_a_node_that_insists_answers_nothing_else(blob_job, world, caplog) -> No
     assert not len(here.engine.evaluate(np.array([5]), theta[None], np.array([0])).clients)
 
 
-def test_losses_in_the_open_are_an_invalid_reply(blob_job, world, caplog) -> None:
+def test_losses_in_the_open_are_an_invalid_reply(blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture) -> None:
     here = world(blob_job(steps=1), private_losses=True)
 
     def tell(reply: Message) -> Message:
@@ -323,7 +327,7 @@ def test_losses_in_the_open_are_an_invalid_reply(blob_job, world, caplog) -> Non
 
 
 @pytest.mark.parametrize("how", ["silent", "error"])
-def test_a_node_lost_in_training_leaves_the_others_their_rewards(how: str, blob_job, world) -> None:
+def test_a_node_lost_in_training_leaves_the_others_their_rewards(how: str, blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=2), private_losses=True)
     plain = world(here.job)
     for w in (here, plain):
@@ -334,7 +338,9 @@ def test_a_node_lost_in_training_leaves_the_others_their_rewards(how: str, blob_
 
 
 @pytest.mark.parametrize("how", ["silent", "error"])
-def test_a_node_lost_before_the_sum_costs_its_cohort_the_rewards_and_no_more(how: str, blob_job, world, caplog) -> None:
+def test_a_node_lost_before_the_sum_costs_its_cohort_the_rewards_and_no_more(
+    how: str, blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     """Two models: the lost node has clients of the first only, so the second's cohort goes on."""
     here = world(blob_job(steps=2), private_losses=True)
     lose(here, 100, SUM, how)
@@ -347,7 +353,7 @@ def test_a_node_lost_before_the_sum_costs_its_cohort_the_rewards_and_no_more(how
     assert len(sums) == 3  # never asked a second time
 
 
-def test_without_rewards_the_model_moves_and_p_stays(blob_job, world) -> None:
+def test_without_rewards_the_model_moves_and_p_stays(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=2), private_losses=True)
     lose(here, 100, SUM, "error")
     algorithm, theta = here.job.algorithm, here.job.simulator(here.job.federation()).model.vector()
@@ -359,7 +365,7 @@ def test_without_rewards_the_model_moves_and_p_stays(blob_job, world) -> None:
 
 
 @pytest.mark.parametrize("how", ["silent", "error"])
-def test_a_node_lost_before_the_reward_is_missing_rewards(how: str, blob_job, world) -> None:
+def test_a_node_lost_before_the_reward_is_missing_rewards(how: str, blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=2), private_losses=True)
     lose(here, 102, REWARD, how)
     updates = train(here)
@@ -367,7 +373,9 @@ def test_a_node_lost_before_the_reward_is_missing_rewards(how: str, blob_job, wo
     assert updates.readings.isnan().all()
 
 
-def test_rewards_that_are_none_are_invalid_and_struck(blob_job, world, caplog) -> None:
+def test_rewards_that_are_none_are_invalid_and_struck(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=2), private_losses=True)
     for value in (1.5, -0.1, float("nan")):
 
@@ -380,7 +388,7 @@ def test_rewards_that_are_none_are_invalid_and_struck(blob_job, world, caplog) -
     assert "excluded client 5 after 3 invalid replies in a row" in caplog.text
 
 
-def test_sums_of_the_wrong_shape_are_invalid(blob_job, world) -> None:
+def test_sums_of_the_wrong_shape_are_invalid(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=2), private_losses=True)
 
     def cut(reply: Message) -> Message:
@@ -393,7 +401,7 @@ def test_sums_of_the_wrong_shape_are_invalid(blob_job, world) -> None:
     assert here.roster.strikes == {4: 1, 5: 1, 6: 1, 7: 1}  # a good training does not make up for it
 
 
-def test_a_spoiled_sum_gives_no_rewards(blob_job, world, caplog) -> None:
+def test_a_spoiled_sum_gives_no_rewards(blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture) -> None:
     here = world(blob_job(steps=2), private_losses=True)
 
     def noise(reply: Message) -> Message:
@@ -406,7 +414,9 @@ def test_a_spoiled_sum_gives_no_rewards(blob_job, world, caplog) -> None:
     assert "somebody spoiled the sum" in caplog.text
 
 
-def test_without_every_sum_of_means_there_are_rewards_and_no_readings(blob_job, world, caplog) -> None:
+def test_without_every_sum_of_means_there_are_rewards_and_no_readings(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     """A node of an older version sends none; one that spoils it is noticed; one that sends something else is struck."""
     here = world(blob_job(steps=2), private_losses=True)
 
@@ -430,7 +440,7 @@ def test_without_every_sum_of_means_there_are_rewards_and_no_readings(blob_job, 
 
 
 @pytest.mark.parametrize("key", [bytes(32), b"short", "text", None])
-def test_a_key_that_is_none_is_an_invalid_reply(key, blob_job, world) -> None:
+def test_a_key_that_is_none_is_an_invalid_reply(key: object, blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1), private_losses=True)
 
     def change(reply: Message) -> Message:
@@ -444,7 +454,7 @@ def test_a_key_that_is_none_is_an_invalid_reply(key, blob_job, world) -> None:
     assert set(here.roster.invalid) == {4, 5, 6, 7}
 
 
-def test_a_round_done_again_gives_no_second_sum(blob_job, tmp_path, caplog) -> None:
+def test_a_round_done_again_gives_no_second_sum(blob_job: BlobJob, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The server died between the sums and the checkpoint: the same losses would be summed in another company."""
     job = blob_job(rounds=3, steps=1)
     run(job, tmp_path / "r", private_losses=True)
@@ -462,7 +472,7 @@ def test_a_round_done_again_gives_no_second_sum(blob_job, tmp_path, caplog) -> N
 
 
 @pytest.mark.parametrize("raw", [b"", b"three", b"\xff"])
-def test_a_note_that_cannot_be_read_is_named(raw: bytes, tmp_path) -> None:
+def test_a_note_that_cannot_be_read_is_named(raw: bytes, tmp_path: Path) -> None:
     (tmp_path / "summed").write_bytes(raw)
     private = private_losses_for(ALGORITHMS["auto"], tmp_path / "summed")
     with pytest.raises(InputError, match=r"summed should hold the number of the last round .* write the last"):
@@ -476,7 +486,7 @@ def test_a_note_that_cannot_be_read_is_named(raw: bytes, tmp_path) -> None:
 
 
 @pytest.fixture
-def asked(blob_job, world):
+def asked(blob_job: BlobJob, world: MakeWorld):
     """A node with clients 4 to 7 after a training, and the question for sums that it got."""
     here = world(blob_job(steps=2), private_losses=True)
     stop = []
@@ -497,7 +507,7 @@ def asked(blob_job, world):
     return fresh["state"], stop[0]
 
 
-def test_losses_are_summed_once_and_rewarded_once(asked) -> None:
+def test_losses_are_summed_once_and_rewarded_once(asked: tuple[RecordDict, RecordDict]) -> None:
     state, question = asked
     masked_sums(state, question)
     with pytest.raises(InputError, match="no losses that have not been summed"):
@@ -519,7 +529,7 @@ def test_losses_are_summed_once_and_rewarded_once(asked) -> None:
         ({"centre": [1e300, 0.0]}, "too large"),
     ],
 )
-def test_a_sum_in_bad_company_is_refused(change, match, asked) -> None:
+def test_a_sum_in_bad_company_is_refused(change: Any, match: str, asked: tuple[RecordDict, RecordDict]) -> None:
     state, question = asked
     before = dict(state)
     record = ConfigRecord({**question["model-0"], **change})
@@ -528,7 +538,7 @@ def test_a_sum_in_bad_company_is_refused(change, match, asked) -> None:
     assert dict(state) == before  # nothing was revealed, so nothing is spent
 
 
-def test_alone_a_node_gives_the_sum_of_three_and_not_of_two(asked) -> None:
+def test_alone_a_node_gives_the_sum_of_three_and_not_of_two(asked: tuple[RecordDict, RecordDict]) -> None:
     state, question = asked
     asked_ = question["model-0"]
     own = [k for k in asked_["keys"] if _is_mine(state, k)]
@@ -549,7 +559,7 @@ def _is_mine(state: RecordDict, key: bytes) -> bool:
 
 
 @pytest.mark.parametrize("told", [{"mean": [1.0], "variance": [1.0, 1.0]}, {"mean": [1.0], "variance": [-1.0]}])
-def test_statistics_that_are_none_are_refused(told, asked) -> None:
+def test_statistics_that_are_none_are_refused(told: Any, asked: tuple[RecordDict, RecordDict]) -> None:
     state, question = asked
     masked_sums(state, question)
     with pytest.raises(InputError, match="mean and variance"):
@@ -557,10 +567,12 @@ def test_statistics_that_are_none_are_refused(told, asked) -> None:
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_a_client_with_an_absurd_loss_leaves_itself_out(private, blob_job, world, monkeypatch) -> None:
+def test_a_client_with_an_absurd_loss_leaves_itself_out(
+    private: bool, blob_job: BlobJob, world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = client.train_one
 
-    def absurd(engine, place, number, *more):
+    def absurd(engine, place, number: Any, *more):
         theta, losses = real(engine, place, number, *more)
         return theta, losses + (2e6 if number == 5 else 0)
 

@@ -30,6 +30,7 @@ SETTINGS = {"deadline": 40.0, "wait": 120.0, "pause": 1.0, "min-clients": 12}
 OWN = """
 import fedgwc
 from fedgwc.models import mlp
+from .worlds import World
 
 def own_net(shape, n_classes, *, hidden: int):
     return mlp(shape, n_classes, hidden=(hidden,))
@@ -72,7 +73,7 @@ def stranger(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_real_federation(tmp_path) -> None:
+def test_a_real_federation(tmp_path: Path) -> None:
     folder = tmp_path / "federation"
     (tmp_path / "mine.py").write_text(OWN)  # which goes to all nodes with the app
     with patch.dict(MODELS):
@@ -117,12 +118,12 @@ def test_a_real_federation(tmp_path) -> None:
         assert not any(secret in here.log(name.name) for name in (tmp_path / "logs").iterdir())
 
 
-def serverapps(here) -> list[int]:
+def serverapps(here: World) -> list[int]:
     return named(offspring(here.running["superlink"].pid), "flwr-serverapp")
 
 
 @pytest.mark.slow
-def test_a_superlink_killed_in_the_middle(tmp_path) -> None:
+def test_a_superlink_killed_in_the_middle(tmp_path: Path) -> None:
     """Everything on the server dies at once; its database still knows the nodes, and they find it again by themselves.
 
     What was saved stays. A round that was told of and not yet saved is made again, and takes another time. The server comes
@@ -151,7 +152,7 @@ def test_a_superlink_killed_in_the_middle(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_private_losses_between_real_processes(tmp_path) -> None:
+def test_private_losses_between_real_processes(tmp_path: Path) -> None:
     """Every exchange starts a new process at each node: what a client keeps must survive in the SuperNode."""
     folder = tmp_path / "federation"
     port = deploy(tmp_path, folder, 4, "--private-losses", *TWO)

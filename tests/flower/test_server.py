@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +22,15 @@ from fedgwc.core.protocols import Engine
 from fedgwc.core.types import Clustering, Rng
 from fedgwc.flower import Options, client_app, server_app
 from fedgwc.flower.server import serve
+from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run
+from tests.conftest import Small
 
 from . import blobs
 from .grids import LocalGrid
 from .spoiling import vector
-from .worlds import QUICK, driver, nodes_for
+from .worlds import QUICK, BlobJob, MakeWorld, driver, nodes_for
 
 CLOCKS = {"seconds": 0, "server_seconds": 0}
 STATES = ("fedavgm", "ifca", "fesem", "cfl", "auto")  # one algorithm for every kind of state
@@ -41,7 +44,7 @@ def kill_at(grid: LocalGrid, count: int) -> None:
     """The server dies while it waits for the `count`-th training message."""
     push, seen = grid.push_messages, []
 
-    def pushing(messages):
+    def pushing(messages: Any):
         messages = list(messages)
         seen.extend(m for m in messages if m.metadata.message_type == "train")
         if len(seen) >= count:
@@ -51,7 +54,7 @@ def kill_at(grid: LocalGrid, count: int) -> None:
     grid.push_messages = pushing  # type: ignore[method-assign]
 
 
-def test_a_run_over_a_grid_equals_the_simulated_one(blob_job, tmp_path) -> None:
+def test_a_run_over_a_grid_equals_the_simulated_one(blob_job: BlobJob, tmp_path: Path) -> None:
     job = blob_job(rounds=6, engine={"dtype": "float64"})
     grid = LocalGrid()
     nodes_for(grid, job, share_class_counts=True)
@@ -72,7 +75,7 @@ def test_a_run_over_a_grid_equals_the_simulated_one(blob_job, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_server_killed_in_a_round_resumes_as_if_nothing_had_been(name: str, small, tmp_path) -> None:
+def test_a_server_killed_in_a_round_resumes_as_if_nothing_had_been(name: str, small: Small, tmp_path: Path) -> None:
     job = small(name, rounds=3, algorithm={"rate": 0.5})
     clusterings = []
     for folder, deaths in (("whole", []), ("parts", [1, 4])):
@@ -92,7 +95,7 @@ def test_a_server_killed_in_a_round_resumes_as_if_nothing_had_been(name: str, sm
         assert a | CLOCKS == b | CLOCKS
 
 
-def test_settings_that_suit_few_clients_only_resume_too(blob_job, tmp_path) -> None:
+def test_settings_that_suit_few_clients_only_resume_too(blob_job: BlobJob, tmp_path: Path) -> None:
     for rounds in (1, 2):
         job, grid = blob_job(rounds=rounds, steps=1, pairs_up_to=12), LocalGrid()
         nodes_for(grid, job)
@@ -100,17 +103,19 @@ def test_settings_that_suit_few_clients_only_resume_too(blob_job, tmp_path) -> N
     assert [row["round"] for row in RunFolder(tmp_path / "r").metrics()] == [1, 2]
 
 
-def test_an_algorithm_whose_checkpoints_could_not_be_read_does_not_start(blob_job, world, tmp_path) -> None:
+def test_an_algorithm_whose_checkpoints_could_not_be_read_does_not_start(
+    blob_job: BlobJob, world: MakeWorld, tmp_path: Path
+) -> None:
     here = world(blob_job(steps=1))
 
     class Mine:
-        def init(self, model, n_clients): ...
+        def init(self, model: Any, n_clients: int): ...
 
     with pytest.raises(InputError, match=r"Mine\.init does not tell .*-> MineState"):
         driver(here, Mine(), folder=RunFolder(tmp_path))
 
 
-def test_a_folder_of_another_recipe_is_refused(small, tmp_path) -> None:
+def test_a_folder_of_another_recipe_is_refused(small: Small, tmp_path: Path) -> None:
     job = small(rounds=1)
     grid = LocalGrid()
     nodes_for(grid, job)
@@ -122,7 +127,7 @@ def test_a_folder_of_another_recipe_is_refused(small, tmp_path) -> None:
         serve(job, grid, tmp_path / "simulated", Options(**QUICK))
 
 
-def test_without_enough_clients_nothing_starts(small, tmp_path) -> None:
+def test_without_enough_clients_nothing_starts(small: Small, tmp_path: Path) -> None:
     job = small()
     grid = LocalGrid()
     nodes_for(grid, job)
@@ -131,7 +136,7 @@ def test_without_enough_clients_nothing_starts(small, tmp_path) -> None:
     assert not (tmp_path / "r" / "config.json").exists()
 
 
-def test_the_app_says_what_it_needs(small) -> None:
+def test_the_app_says_what_it_needs(small: Small) -> None:
     with pytest.raises(InputError, match="out = "):
         server_app(small())(LocalGrid(), Context(1, 1, {}, RecordDict(), {}))
 
@@ -139,12 +144,12 @@ def test_the_app_says_what_it_needs(small) -> None:
 class Joining(LocalGrid):
     """One node appears while the federation is already training."""
 
-    def __init__(self, job, late: int, after: int) -> None:
+    def __init__(self, job: Experiment, late: int, after: int) -> None:
         super().__init__()
         nodes_for(self, job)
         self.late, self.after = (late, self.nodes.pop(late)), after
 
-    def push_messages(self, messages):
+    def push_messages(self, messages: Any):
         messages = list(messages)
         rounds = {m.metadata.group_id for m in [*self.seen, *messages] if m.metadata.message_type == "train"}
         if len(rounds) > self.after:
@@ -152,7 +157,7 @@ class Joining(LocalGrid):
         return super().push_messages(messages)
 
 
-def test_a_late_joiner_gets_the_cluster_that_fits_and_an_empty_row(blob_job, tmp_path) -> None:
+def test_a_late_joiner_gets_the_cluster_that_fits_and_an_empty_row(blob_job: BlobJob, tmp_path: Path) -> None:
     """Clients 8..11 come after the split, and only 9 is of the shifted kind."""
     job = blob_job(rounds=8, min_size=3)
     grid = Joining(job, late=102, after=5)
@@ -165,7 +170,7 @@ def test_a_late_joiner_gets_the_cluster_that_fits_and_an_empty_row(blob_job, tmp
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_every_state_can_grow(name: str, small) -> None:
+def test_every_state_can_grow(name: str, small: Small) -> None:
     job = small(name)
     federation = job.federation()
     simulator = job.simulator(federation)
@@ -203,7 +208,9 @@ class Own:
         return self.inner.clustering(state.state)
 
 
-def test_what_is_kept_by_pairs_grows_no_further_than_it_could_begin(blob_job, tmp_path, caplog) -> None:
+def test_what_is_kept_by_pairs_grows_no_further_than_it_could_begin(
+    blob_job: BlobJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "fedgwc")
     job = blob_job(rounds=3, steps=1, pairs_up_to=10)
     found = serve(job, Joining(job, late=102, after=1), tmp_path / "r", Options(min_clients=8, **QUICK))
@@ -211,7 +218,9 @@ def test_what_is_kept_by_pairs_grows_no_further_than_it_could_begin(blob_job, tm
     assert "clients cannot join: there is room for 2 more; they wait and do not train: 10, 11" in caplog.text
 
 
-def test_who_cannot_join_an_algorithm_of_ones_own_waits(blob_job, tmp_path, caplog) -> None:
+def test_who_cannot_join_an_algorithm_of_ones_own_waits(
+    blob_job: BlobJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """In the run and when it is resumed."""
     caplog.set_level("INFO", "fedgwc")
     job = replace(blob_job(rounds=3, steps=1), algorithm=Own())
@@ -223,7 +232,7 @@ def test_who_cannot_join_an_algorithm_of_ones_own_waits(blob_job, tmp_path, capl
     assert "do not train: 8, 9, 10, 11" in caplog.text
 
 
-def test_nodes_with_their_own_data(tmp_path, small) -> None:
+def test_nodes_with_their_own_data(tmp_path: Path, small: Small) -> None:
     """Two of three nodes hold one client each, the third holds two; nobody else sees their data."""
     rng = np.random.default_rng(0)
     for i, n_clients in enumerate((1, 1, 2)):
@@ -241,7 +250,9 @@ def test_nodes_with_their_own_data(tmp_path, small) -> None:
     assert np.load(tmp_path / "r" / "clients.npz")["names"].tolist() == ["a", "b", "c/0", "c/1"]
 
 
-def test_a_node_with_other_data_is_refused_and_the_others_go_on(small, tmp_path, caplog) -> None:
+def test_a_node_with_other_data_is_refused_and_the_others_go_on(
+    small: Small, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     job, other = small(rounds=1), small(rounds=1, model={"hidden": [9]})
     grid = LocalGrid()
     nodes_for(grid, job)
@@ -277,7 +288,9 @@ def test_a_node_with_other_data_is_refused_and_the_others_go_on(small, tmp_path,
     ],
     ids=lambda v: v.reason if isinstance(v, Verdict) else "",
 )
-def test_the_log_says_what_becomes_of_a_cluster(verdict: Verdict, said: str, blob_job, world, tmp_path, caplog) -> None:
+def test_the_log_says_what_becomes_of_a_cluster(
+    verdict: Verdict, said: str, blob_job: BlobJob, world: MakeWorld, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "fedgwc")
     here, folder = world(blob_job(steps=1)), RunFolder(tmp_path / "run")
     folder.create({"experiment": {}})

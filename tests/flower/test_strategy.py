@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,9 @@ def test_the_example_is_short() -> None:
 @pytest.mark.parametrize(
     ("options", "timeout", "used"), [(None, {}, 3600), (Options(deadline=60), {}, 60), (Options(deadline=60), {"timeout": 5}, 5)]
 )
-def test_how_long_a_round_may_take(options, timeout, used, monkeypatch) -> None:
+def test_how_long_a_round_may_take(
+    options: Options | None, timeout: dict[str, float], used: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
 
     def gather(self: NodeTracker, options: Options, resumed: bool) -> None:
@@ -195,7 +198,7 @@ def test_what_evaluates_at_the_server_may_return_numbers_of_any_make() -> None:
     ],
     ids=["no number", "far", "heavy", "wordy"],
 )
-def test_no_client_owns_the_final_metrics(lie, found, caplog) -> None:
+def test_no_client_owns_the_final_metrics(lie: dict[str, Any], found: dict[str, float], caplog: pytest.LogCaptureFixture) -> None:
     grid = grid_of([0.0, 1.0, 2.0, 5.0])
 
     def change(question: Message, reply: Message) -> Message:
@@ -209,7 +212,7 @@ def test_no_client_owns_the_final_metrics(lie, found, caplog) -> None:
     assert "client-3" in caplog.text or "left out 1000 test metrics" in caplog.text
 
 
-def test_an_introduction_that_fails_makes_nobody_up(caplog) -> None:
+def test_an_introduction_that_fails_makes_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
     """From the start the query of node 4 fails; that of node 3 does later on, when its training fails too."""
     caplog.set_level("INFO", "fedgwc")
     grid, broken = grid_of([0.0, 1.0, 2.0, 5.0, 2.0]), {4}
@@ -237,7 +240,7 @@ def test_no_client_owns_the_reported_training_loss() -> None:
     assert result.train_metrics_clientapp[1]["train_loss"] == 1.5  # means 0.75, 1.25, 1.75 and 1e6
 
 
-def test_a_reply_without_losses_is_dropped_and_named(caplog) -> None:
+def test_a_reply_without_losses_is_dropped_and_named(caplog: pytest.LogCaptureFixture) -> None:
     grid = grid_of([0.0, 1.0, 2.0, 5.0])
 
     def without(question: Message, reply: Message) -> Message:
@@ -250,7 +253,7 @@ def test_a_reply_without_losses_is_dropped_and_named(caplog) -> None:
     assert "dropped the reply of client client-3 (1 in a row): losses must be a list" in caplog.text
 
 
-def test_a_killed_server_goes_on_from_its_folder(tmp_path) -> None:
+def test_a_killed_server_goes_on_from_its_folder(tmp_path: Path) -> None:
     grid = grid_of([0.0, 1.0, 2.0, 5.0])
     torch.manual_seed(0)
     begun = Strategy(rate=1.0, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))

@@ -12,17 +12,18 @@ from flwr.app import Message
 from fedgwc.core.errors import InputError
 from fedgwc.core.layout import Layout
 from fedgwc.core.types import Rng, TooFewReplies
+from tests.conftest import Small
 
 from .spoiling import no_answer, on_training, train, vector
-from .worlds import driver
+from .worlds import BlobJob, MakeWorld, driver
 
 
 @pytest.fixture(autouse=True)
-def _log(caplog) -> None:
+def _log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fedgwc")
 
 
-def test_stand_ins_come_from_the_same_cluster(blob_job, world) -> None:
+def test_stand_ins_come_from_the_same_cluster(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
     here.roster.mark_absent(100)  # clients 0..3
     labels = np.array([0, 0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0])
@@ -35,7 +36,9 @@ def test_stand_ins_come_from_the_same_cluster(blob_job, world) -> None:
     np.testing.assert_array_equal(updates.clients, again.clients)  # a round depends on (seed, round, state), stand-ins too
 
 
-def test_a_cluster_with_too_few_answers_stays_as_it_is(blob_job, world, caplog) -> None:
+def test_a_cluster_with_too_few_answers_stays_as_it_is(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=1))
     models = torch.stack([vector(here.job)] * 2)
     here.grid.spoil[100] = on_training(no_answer)  # 0..3
@@ -44,7 +47,9 @@ def test_a_cluster_with_too_few_answers_stays_as_it_is(blob_job, world, caplog) 
     assert "model 0 got 2 of 3 answers and stays as it is" in caplog.text
 
 
-def test_a_round_with_too_few_replies_changes_nothing_and_is_tried_again(blob_job, world, caplog) -> None:
+def test_a_round_with_too_few_replies_changes_nothing_and_is_tried_again(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     job = blob_job(steps=1)
     here = world(job, retries=3)
     rounds = driver(here, job.algorithm, job.seed)
@@ -66,7 +71,7 @@ def test_a_round_with_too_few_replies_changes_nothing_and_is_tried_again(blob_jo
     np.testing.assert_array_equal(after.groups.clusters[0].P, undisturbed.groups.clusters[0].P)
 
 
-def test_a_federation_that_stands_still_stops_and_says_so(blob_job, world) -> None:
+def test_a_federation_that_stands_still_stops_and_says_so(blob_job: BlobJob, world: MakeWorld) -> None:
     job = blob_job(steps=1)
     here = world(job, retries=2)
     for node in here.grid.nodes:
@@ -76,7 +81,7 @@ def test_a_federation_that_stands_still_stops_and_says_so(blob_job, world) -> No
         rounds.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), 1)
 
 
-def test_who_was_late_once_is_waited_for(blob_job, world, caplog) -> None:
+def test_who_was_late_once_is_waited_for(blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture) -> None:
     """All nodes leave when they are to train and come back after a while: no attempt is spent on asking nobody."""
     job = blob_job(steps=1)
     here = world(job, retries=2, pause=0.0, wait=60.0)
@@ -102,7 +107,7 @@ def test_who_was_late_once_is_waited_for(blob_job, world, caplog) -> None:
     assert caplog.text.count("round 1 waits: 0 clients are there, 3 are needed") == 1
 
 
-def test_nobody_is_waited_for_without_end(blob_job, world) -> None:
+def test_nobody_is_waited_for_without_end(blob_job: BlobJob, world: MakeWorld) -> None:
     job = blob_job(steps=1)
     here = world(job, wait=0.05)
     here.grid.nodes.clear()
@@ -112,7 +117,7 @@ def test_nobody_is_waited_for_without_end(blob_job, world) -> None:
     assert not here.grid.nodes
 
 
-def test_p_changes_only_for_those_who_answered(blob_job, world) -> None:
+def test_p_changes_only_for_those_who_answered(blob_job: BlobJob, world: MakeWorld) -> None:
     job = blob_job(steps=1)
     here = world(job)
     here.grid.spoil[102] = on_training(no_answer)
@@ -127,7 +132,7 @@ def test_p_changes_only_for_those_who_answered(blob_job, world) -> None:
     assert after.groups.sampled.tolist() == [1] * 8 + [0] * 4
 
 
-def test_ifca_asks_stand_ins_too_and_refuses_too_few(small, world) -> None:
+def test_ifca_asks_stand_ins_too_and_refuses_too_few(small: Small, world: MakeWorld) -> None:
     job = small("ifca")
     here = world(job)
     here.roster.mark_absent(100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -26,7 +26,7 @@ from fedgwc.runs.site import Course
 
 from .grids import LocalGrid
 
-QUICK = {"deadline": 0.3, "poll": 0.005, "wait": 0.5, "pause": 0.01}
+QUICK: dict[str, Any] = {"deadline": 0.3, "poll": 0.005, "wait": 0.5, "pause": 0.01}
 
 
 class WorldSite(NodesSite):
@@ -70,6 +70,20 @@ class World:
         self.tracker.update()
         self.roster.add(self.tracker.sorted_newcomers())
         self.tracker.newcomers.clear()
+
+
+class BlobJob(Protocol):
+    """An experiment on the twelve clients of `blobs`: `blob_job(rounds=6, min_size=3)`."""
+
+    def __call__(
+        self, rounds: int = 12, steps: int = 8, engine: dict[str, Any] | None = None, **algorithm: Any
+    ) -> Experiment: ...
+
+
+class MakeWorld(Protocol):
+    """All clients of an experiment on a grid, four per node: `world(job, min_replies=1)`."""
+
+    def __call__(self, job: Experiment, consent: bool = False, **options: Any) -> World: ...
 
 
 def nodes_for(grid: LocalGrid, job: Experiment, per_node: int = 4, **config: Any) -> None:
