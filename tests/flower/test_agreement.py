@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.auto.beginnings import children
 from fedgwc.algorithms.auto.state import Split
 from fedgwc.algorithms.auto.verdicts import Waiting
 from fedgwc.core.layout import Layout
+from fedgwc.core.protocols import Engine
 from fedgwc.core.types import Rng
 from tests.conftest import Small
 
 from .worlds import MakeWorld
 
-CLOSE = {"rtol": 1e-9, "atol": 1e-12}
+CLOSE: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -28,9 +31,10 @@ def test_the_grid_equals_the_simulator(name: str, small: Small, world: MakeWorld
     federation = job.federation()
     simulator = job.simulator(federation)
     states = [job.algorithm.init(job.initial(federation, simulator), federation.n_clients, simulator.layout)] * 2
+    engines: tuple[Engine, ...] = here.engine, simulator
     for number in range(1, 6):
         here.engine.begin_round(number, job.algorithm.clustering(states[0]).labels)
-        states = [job.algorithm.round(s, e, Rng(0, number)) for s, e in zip(states, (here.engine, simulator), strict=True)]
+        states = [job.algorithm.round(s, e, Rng(0, number)) for s, e in zip(states, engines, strict=True)]
         real, simulated = (job.algorithm.clustering(s) for s in states)
         torch.testing.assert_close(real.models, simulated.models, **CLOSE)
         np.testing.assert_array_equal(real.labels, simulated.labels)
@@ -46,15 +50,17 @@ def test_a_second_look_over_the_grid_equals_the_simulated_one(
     job = small("auto", engine={"dtype": "float64"}, algorithm={"rate": 1.0})
     here, federation = world(job), job.federation()
     simulator, algorithm = job.simulator(federation), job.algorithm
+    assert isinstance(algorithm, Auto)
     whole = algorithm.init(job.initial(federation, simulator), 20, simulator.layout)
     sides, waiting = np.repeat([0, 1], 10), np.array([2, 3, 4, 5, 12, 13, 14, 15])
     witnesses = np.setdiff1d(waiting, [5, 15])
     born = tuple(children(algorithm, whole.clusters[0], sides, {}, 1, 0, Waiting(waiting, witnesses)))
     divided = replace(whole, clusters=born, splits=(Split(0, None, 0, 0, np.arange(20), sides, {}),), n_born=3)
     states = [divided, divided]
+    engines: tuple[Engine, ...] = here.engine, simulator
     for number in range(1, 4):
         here.engine.begin_round(number, algorithm.clustering(states[0]).labels)
-        states = [algorithm.round(s, e, Rng(0, number)) for s, e in zip(states, (here.engine, simulator), strict=True)]
+        states = [algorithm.round(s, e, Rng(0, number)) for s, e in zip(states, engines, strict=True)]
         assert here.engine.n_answered == 12
     assert [c.id for c in states[0].clusters] == ends
     for real, simulated in zip(*(s.clusters for s in states), strict=True):

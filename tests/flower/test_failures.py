@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def stalling(grid: LocalGrid, node: int, until: threading.Event) -> None:
     """That node's trained models are announced and not uploaded; replies not fetched in time expire, as at a SuperLink."""
     pull = grid.pull_messages
 
-    def pull_messages(ids: Any):
+    def pull_messages(ids: Iterable[str]) -> list[Message]:
         (i,) = ids
         about = grid.seen[int(i[1:]) - 1].metadata
         if about.dst_node_id == node and about.message_type == "train":
@@ -80,7 +80,7 @@ def stalling(grid: LocalGrid, node: int, until: threading.Event) -> None:
             return [Message(Error(4, "expired"), reply_to=grid.seen[int(i[1:]) - 1])]
         return pull(ids)
 
-    grid.pull_messages = pull_messages  # type: ignore[method-assign]
+    grid.pull_messages = pull_messages  # type: ignore[method-assign, assignment]
 
 
 def test_an_upload_that_stalls_costs_nobody_else_a_reply(
@@ -182,8 +182,9 @@ def test_a_client_that_cannot_train_costs_its_neighbours_nothing(caplog: pytest.
     (question,) = RecipeWire.of(engine.model, 2).train(tasks, theta, 5, 1)
     reply = train_clients(served_clients(engine, {"clients": "0-2"}), question.content)
     updates = engine.train(np.arange(3), theta, np.zeros(3, np.int64), 5)
-    assert [int(name) for name in reply["models"]] == updates.clients.tolist() == [0, 2]
-    torch.testing.assert_close(torch.from_numpy(reply["models"]["2"].numpy()), updates.models[1])
+    models = reply.array_records["models"]
+    assert [int(name) for name in models] == updates.clients.tolist() == [0, 2]
+    torch.testing.assert_close(torch.from_numpy(models["2"].numpy()), updates.models[1])
     assert "cannot train this model" in caplog.text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from fedgwc.flower.state_dicts import StateDictWire
 from fedgwc.flower.wire import RecipeWire, Task
 from tests.conftest import Small
 
-from .grids import LocalGrid
+from .grids import LocalGrid, Spoil
 from .spoiling import train
 from .worlds import QUICK, BlobJob, MakeWorld, nodes_for
 
@@ -40,7 +41,7 @@ def poison(grid: LocalGrid, node: int, error: Exception, kind: str) -> None:
     """That node's replies cannot be unpacked; as Flower does, the pull that fails has delivered all that it asked for."""
     pull = grid.pull_messages
 
-    def pull_messages(ids: Any):
+    def pull_messages(ids: Iterable[str]) -> list[Message]:
         replies = pull(ids)
         for m in grid.seen:
             about = m.metadata
@@ -52,7 +53,7 @@ def poison(grid: LocalGrid, node: int, error: Exception, kind: str) -> None:
                 raise error
         return replies
 
-    grid.pull_messages = pull_messages
+    grid.pull_messages = pull_messages  # type: ignore[method-assign, assignment]
 
 
 @pytest.mark.parametrize("error", [DecodeError("Error parsing message"), ValueError("no children"), IndexError()], ids=repr)
@@ -109,7 +110,7 @@ def test_names_that_look_like_numbers_are_none() -> None:
             parse_clients(text, 12)
 
 
-BAD_IDENTITIES = {
+BAD_IDENTITIES: dict[str, dict[str, Any]] = {
     "an empty sample": {"shape": [0]},
     "no dimension": {"shape": []},
     "a sample that fills the memory": {"shape": [10**8]},
@@ -143,7 +144,7 @@ def test_a_node_is_not_believed_what_cannot_be(what: str, blob_job: BlobJob, cap
     assert tracker.sorted_newcomers() == [str(k) for k in range(4, 12)]
 
 
-def named(names: list[str]):
+def named(names: list[str]) -> Spoil:
     def spoil(_: Message, reply: Message) -> Message:
         reply.content.config_records["identity"]["names"] = names
         return reply

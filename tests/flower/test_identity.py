@@ -25,6 +25,7 @@ from fedgwc.runs.folder import RunFolder
 from .grids import LocalGrid
 from .worlds import QUICK
 
+MakeNode = Callable[..., dict[str, str]]
 WIDE, FLAT = (3, 4, 4), (1, 4, 4)
 
 
@@ -40,7 +41,7 @@ def job(**data: Any) -> Experiment:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Callable[..., dict[str, str]]:
+def node(tmp_path: Path) -> MakeNode:
     """`node("a", FLAT, clients=2)`: the configuration of a node with such data of its own."""
 
     def build(name: str, shape: tuple[int, ...], clients: int = 2) -> dict[str, str]:

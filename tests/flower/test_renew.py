@@ -7,7 +7,7 @@ import socket
 import ssl
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from .deployed import deploy, findings, make, write_recipe
 from .real import free_port
 
 DAY = 1 / 365
+Lasting = Callable[..., None]
 PAST = -0.5 * DAY / 24  # certificates begin an hour before they are made
 
 
@@ -36,9 +37,14 @@ def made(where: Path, **plan: Any) -> Path:
 
 
 @pytest.fixture
-def lasting(monkeypatch: pytest.MonkeyPatch):
+def lasting(monkeypatch: pytest.MonkeyPatch) -> Lasting:
     """`lasting(server=DAY)`: certificates made from now on are valid for so many years."""
-    return lambda **years: [monkeypatch.setitem(secrets.YEARS, kind, n) for kind, n in years.items()]
+
+    def build(**years: float) -> None:
+        for kind, n in years.items():
+            monkeypatch.setitem(secrets.YEARS, kind, n)
+
+    return build
 
 
 def content(folder: Path) -> dict[str, tuple[int, bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fedgwc.algorithms.fedavg import OneGroup, OneGroupState
 from fedgwc.algorithms.method import Method, MethodState
 from fedgwc.core.errors import InputError
 from fedgwc.core.layout import Layout
-from fedgwc.core.protocols import Engine
+from fedgwc.core.protocols import Engine, Grows
 from fedgwc.core.types import Clustering, Rng
 from fedgwc.flower import Options, client_app, server_app
 from fedgwc.flower.server import serve
@@ -42,9 +43,10 @@ class Killed(BaseException):
 
 def kill_at(grid: LocalGrid, count: int) -> None:
     """The server dies while it waits for the `count`-th training message."""
-    push, seen = grid.push_messages, []
+    push = grid.push_messages
+    seen: list[Message] = []
 
-    def pushing(messages: Any):
+    def pushing(messages: Iterable[Message]) -> list[str]:
         messages = list(messages)
         seen.extend(m for m in messages if m.metadata.message_type == "train")
         if len(seen) >= count:
@@ -109,7 +111,7 @@ def test_an_algorithm_whose_checkpoints_could_not_be_read_does_not_start(
     here = world(blob_job(steps=1))
 
     class Mine:
-        def init(self, model: Any, n_clients: int): ...
+        def init(self, model: Any, n_clients: int) -> MineState: ...  # type: ignore[name-defined]  # noqa: F821
 
     with pytest.raises(InputError, match=r"Mine\.init does not tell .*-> MineState"):
         driver(here, Mine(), folder=RunFolder(tmp_path))
@@ -149,7 +151,7 @@ class Joining(LocalGrid):
         nodes_for(self, job)
         self.late, self.after = (late, self.nodes.pop(late)), after
 
-    def push_messages(self, messages: Any):
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
         messages = list(messages)
         rounds = {m.metadata.group_id for m in [*self.seen, *messages] if m.metadata.message_type == "train"}
         if len(rounds) > self.after:
@@ -178,6 +180,7 @@ def test_every_state_can_grow(name: str, small: Small) -> None:
     state = job.algorithm.round(state, simulator, Rng(0, 1))
     before = job.algorithm.clustering(state)
     row = len(before.models) - 1
+    assert isinstance(job.algorithm, Grows)
     grown = job.algorithm.grow(state, np.array([row, 0]))
     after = job.algorithm.clustering(grown)
     np.testing.assert_array_equal(after.labels, [*before.labels, row, 0])

@@ -17,6 +17,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import Result
 from torch import nn
 
 from fedgwc.algorithms import ALGORITHMS
@@ -59,9 +60,9 @@ def test_the_example_is_short() -> None:
     ("options", "timeout", "used"), [(None, {}, 3600), (Options(deadline=60), {}, 60), (Options(deadline=60), {"timeout": 5}, 5)]
 )
 def test_how_long_a_round_may_take(
-    options: Options | None, timeout: dict[str, float], used: float, monkeypatch: pytest.MonkeyPatch
+    options: Options | None, timeout: dict[str, Any], used: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
+    seen: list[float] = []
 
     def gather(self: NodeTracker, options: Options, resumed: bool) -> None:
         seen.append(options.deadline)
@@ -119,7 +120,7 @@ def shifting(by: float, losses: list[float]) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        state = message.content["arrays"].to_torch_state_dict()
+        state = message.content.array_records["arrays"].to_torch_state_dict()
         assert message.content["config"]["flavour"] == "sweet"
         moved = {k: v + by if v.is_floating_point() else v + 1 for k, v in state.items()}
         metrics = MetricRecord({"num-examples": 10, "losses": losses})
@@ -145,7 +146,7 @@ def grid_of(shifts: list[float]) -> LocalGrid:
     return grid
 
 
-def start(strategy: Strategy, grid: LocalGrid, rounds: int = 2, **more):
+def start(strategy: Strategy, grid: LocalGrid, rounds: int = 2, **more: Any) -> Result:
     return strategy.start(grid, ArrayRecord(Net().state_dict()), rounds, 0.5, ConfigRecord({"flavour": "sweet"}), **more)
 
 
@@ -290,7 +291,7 @@ def test_a_late_joiner_trains_every_model_once_to_find_its_own() -> None:
 
     questions = wire.evaluate([Task(0, "a", 0), Task(0, "a", 1)], model, "train", 1)
     assert [q.kind for q in questions] == ["train", "train"]
-    assert [q.content["arrays"]["w"].numpy().mean() for q in questions] == [0, 1]
+    assert [q.content.array_records["arrays"]["w"].numpy().mean() for q in questions] == [0, 1]
 
 
 def test_mistakes_are_told() -> None:

@@ -100,7 +100,7 @@ def test_who_was_late_once_is_waited_for(blob_job: BlobJob, world: MakeWorld, ca
         return list(here.grid.nodes)
 
     here.grid.spoil = dict.fromkeys(nodes, leave)
-    here.grid.get_node_ids = get_node_ids
+    here.grid.get_node_ids = get_node_ids  # type: ignore[method-assign]
     rounds = driver(here, job.algorithm, job.seed)
     rounds.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), 1)
     assert here.engine.n_answered == 12

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from fedgwc.algorithms.alone import Alone
-from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.method import Method
 from fedgwc.core.errors import InputError, NotHere
 from fedgwc.core.layout import Layout
@@ -30,6 +29,14 @@ from fedgwc.runs.experiment import Experiment
 
 OWN_DATA = "/path/to/data.npz"  # a node's operator replaces it
 log = logging.getLogger("fedgwc")
+
+
+@runtime_checkable
+class SamplesClients(Protocol):
+    """An algorithm that trains a share of the clients in a round."""
+
+    @property
+    def rate(self) -> float: ...
 
 
 def describe_data(job: Experiment) -> DataDescription | None:
@@ -90,7 +97,7 @@ def check_n_clients(algorithm: Algorithm[Any], options: Options, n_clients: int)
             f"the recipe has {n_clients} clients, and the server waits for min-clients = {options.min_clients} before it starts; "
             "give more clients, or lower min-clients"
         )
-    size = cohort_size(n_clients, algorithm.rate if isinstance(algorithm, Method | Auto) else 1.0)
+    size = cohort_size(n_clients, algorithm.rate if isinstance(algorithm, SamplesClients) else 1.0)
     if not trains_alone(algorithm) and size < options.min_replies:
         raise InputError(
             f"a round asks {size} of {n_clients} clients, and a model with fewer than min-replies = {options.min_replies} "
