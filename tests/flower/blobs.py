@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fedgwc.runs.formats import FORMAT
+
 SHIFTED = (1, 5, 6, 9)  # at least three of them live on any two of the nodes 0-3, 4-7, 8-11
 TRUTH = np.isin(np.arange(12), SHIFTED).astype(int)
 SPLITS_ONCE = {"eps": 0.6, "n_max": 2, "min_size": 4, "score": "embedding", "assign": "cluster_qr"}
@@ -24,20 +26,12 @@ def write(path: Path, n_clients: int = 12, per_class: int = 12) -> None:
 
 
 def tables(path: Path, rounds: int = 12, **algorithm: Any) -> dict[str, Any]:
-    """A recipe for them: FedGWC with everybody in every round, which splits once and then has nothing left to find."""
+    """Return a recipe for them: everybody trains in every round, and FedGWC splits once unless another algorithm is named."""
     return {
+        "format": FORMAT,
         "rounds": rounds,
         "data": {"name": "arrays", "path": str(path), "test_share": 0.25},
         "model": {"name": "mlp", "hidden": [16]},
         "local": {"steps": 8, "batch": 36, "lr": 0.1},
-        "algorithm": {
-            "name": "fedgwc",
-            "rate": 1.0,
-            "eps": 0.6,
-            "n_max": 2,
-            "min_size": 4,
-            "score": "embedding",
-            "assign": "cluster_qr",
-        }
-        | algorithm,
+        "algorithm": {"rate": 1.0} | (algorithm if "name" in algorithm else {"name": "fedgwc", **SPLITS_ONCE, **algorithm}),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,15 +17,21 @@ from . import blobs
 if find_spec("flwr") is None:
     collect_ignore_glob = ["test_[!0]*.py"]
 else:
+    from .deployed import PROXIED, make, write_recipe
+
+    @pytest.fixture
+    def folder(tmp_path: Path) -> Path:
+        """Write a federation whose nodes come in through a proxy."""
+        return make(write_recipe(tmp_path), tmp_path / "d", **PROXIED)
 
     @pytest.fixture(autouse=True)
-    def _no_grace(monkeypatch) -> None:
+    def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
         """Nobody writes error replies here, so there is nothing to wait for past a deadline."""
         monkeypatch.setattr("fedgwc.flower.mailbox.GRACE", 0.0)
 
 
 @pytest.fixture
-def nobody_listens(monkeypatch) -> None:
+def nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else this machine serves, where a check looks for a server there is none."""
 
     def refuse(*_: Any, **__: Any) -> Any:
@@ -42,8 +49,8 @@ def world() -> Callable[..., Any]:
 
 
 @pytest.fixture
-def blob_job(tmp_path) -> Callable[..., Experiment]:
-    """FedGWC on the twelve clients of `blobs`: `blob_job(rounds=6, visits=3)`; one step is enough where nothing is learnt."""
+def blob_job(tmp_path: Path) -> Callable[..., Experiment]:
+    """FedGWC on the twelve clients of `blobs`: `blob_job(rounds=6, min_size=3)`; one step is enough where nothing is learnt."""
 
     def build(rounds: int = 12, steps: int = 8, engine: dict[str, Any] | None = None, **algorithm: Any) -> Experiment:
         blobs.write(tmp_path / "blobs.npz")

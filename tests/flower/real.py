@@ -47,7 +47,8 @@ class Processes:
     """What was started here, each in its own process group; all of it ends with the test."""
 
     def __init__(self, logs: Path) -> None:
-        self.logs, self.running = logs, {}
+        self.logs = logs
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
         logs.mkdir()
 
     def start(self, name: str, script: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from flwr.app import Array
@@ -16,7 +18,7 @@ VALUES = st.one_of(st.integers(), st.floats(), st.text(max_size=5), st.lists(st.
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(VALUES)
-def test_no_value_gets_past_a_check_by_surprise(value) -> None:
+def test_no_value_gets_past_a_check_by_surprise(value: Any) -> None:
     record = {"v": value}
     for check in (checks.count, checks.number, checks.losses, checks.numbers, checks.counts):
         try:
@@ -31,7 +33,7 @@ def test_no_value_gets_past_a_check_by_surprise(value) -> None:
 
 @settings(max_examples=100)
 @given(st.binary(max_size=600))
-def test_no_bytes_get_past_the_array_check_by_surprise(data) -> None:
+def test_no_bytes_get_past_the_array_check_by_surprise(data: bytes) -> None:
     with pytest.raises(Invalid):
         checks.array(Array("float32", (64,), "numpy.ndarray", data), (64,), np.dtype(np.float32))
 
@@ -42,6 +44,6 @@ def test_the_array_check_lets_honest_arrays_through() -> None:
 
 
 @pytest.mark.parametrize("names", [None, [], "abc", [1], [""], ["a", "a"], ["x" * 201], ["a\nb"]])
-def test_names_of_clients_are_checked(names) -> None:
+def test_names_of_clients_are_checked(names: object) -> None:
     with pytest.raises(Invalid):
         checks.names(names)

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import io
 import logging
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
+from fedgwc.flower.wire import RecipeWire
+
+from .grids import Spoil
 from .spoiling import on_training, train, vector
+from .worlds import BlobJob, MakeWorld
 
 
 @pytest.fixture(autouse=True)
-def _log(caplog) -> None:
+def _log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fedgwc")
 
 
-def array_of(values, data: bytes | None = None) -> Array:
+def array_of(values: Any, data: bytes | None = None) -> Array:
     made = Array(np.asarray(values))
     return made if data is None else Array(made.dtype, tuple(made.shape), made.stype, data)
 
@@ -59,7 +65,7 @@ BAD_MODELS = {
     "an empty type": headed("{'descr': (), 'fortran_order': False, 'shape': (3,)}\n"),
     "too much": array_of(np.zeros(10**6, np.float32)),
 }
-BAD_METRICS = {
+BAD_METRICS: dict[str, dict[str, Any]] = {
     "no count": {"num-examples": None},
     "negative count": {"num-examples": -5},
     "zero count": {"num-examples": 0},
@@ -83,8 +89,8 @@ BAD_METRICS = {
 }
 
 
-def spoiled(client: int, model: Array | None = None, **metrics: object):
-    def change(reply: Message) -> Message:
+def spoiled(client: int, model: Array | None = None, **metrics: object) -> Spoil:
+    def change(reply: Any) -> Any:
         if model is not None and str(client) in reply.content.array_records["models"]:
             reply.content.array_records["models"][str(client)] = model
         record = reply.content.metric_records.get(f"client-{client}")
@@ -98,7 +104,9 @@ def spoiled(client: int, model: Array | None = None, **metrics: object):
     return on_training(change)
 
 
-def test_an_invalid_reply_is_dropped_counted_and_named(blob_job, world, caplog) -> None:
+def test_an_invalid_reply_is_dropped_counted_and_named(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=1), strikes=1000)
     clean = train(here)
     others = clean.rows(np.flatnonzero(clean.clients != 5))
@@ -112,7 +120,7 @@ def test_an_invalid_reply_is_dropped_counted_and_named(blob_job, world, caplog) 
         assert "dropped the reply of client 5" in caplog.text, what
 
 
-def test_another_model_is_dropped_whatever_its_size(blob_job, world) -> None:
+def test_another_model_is_dropped_whatever_its_size(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
 
     def change(reply: Message) -> Message:
@@ -124,7 +132,9 @@ def test_another_model_is_dropped_whatever_its_size(blob_job, world) -> None:
     assert set(here.roster.invalid) == {4, 5, 6, 7}
 
 
-def test_who_keeps_sending_nonsense_is_excluded_and_reported(blob_job, world, caplog) -> None:
+def test_who_keeps_sending_nonsense_is_excluded_and_reported(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=1), strikes=3)
     here.grid.spoil[101] = spoiled(5, BAD_MODELS["nan"])
     for _ in range(2):
@@ -138,11 +148,13 @@ def test_who_keeps_sending_nonsense_is_excluded_and_reported(blob_job, world, ca
     assert "excluded client 5 after 3 invalid replies in a row" in caplog.text
     before = len(here.grid.seen)
     assert 5 not in train(here).clients
-    assert all(5 not in m.content.config_records["config"]["numbers"] for m in here.grid.seen[before:])  # not even asked
+    assert all(
+        5 not in cast(list[int], m.content.config_records["config"]["numbers"]) for m in here.grid.seen[before:]
+    )  # not even asked
     assert here.roster.invalid[5] == 5
 
 
-def test_a_score_is_judged_client_by_client(blob_job, world) -> None:
+def test_a_score_is_judged_client_by_client(blob_job: BlobJob, world: MakeWorld) -> None:
     """Of node 101's four, client 4 has no test data and client 5 lies."""
     here = world(blob_job(steps=1))
 
@@ -158,7 +170,7 @@ def test_a_score_is_judged_client_by_client(blob_job, world) -> None:
     assert here.roster.invalid == {5: 1}
 
 
-def test_nothing_is_shared_between_messages(blob_job, world) -> None:
+def test_nothing_is_shared_between_messages(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
     before = len(here.grid.seen)
     train(here)
@@ -166,16 +178,15 @@ def test_nothing_is_shared_between_messages(blob_job, world) -> None:
     assert len({id(c) for c in configs}) == len(configs) == 3
 
 
-def test_records_of_the_wrong_kind_are_no_crash(blob_job, world) -> None:
+def test_records_of_the_wrong_kind_are_no_crash(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
+    wire = cast(RecipeWire, here.engine.wire)
     for content in (
         RecordDict(),
         RecordDict({"models": ConfigRecord(), "about": MetricRecord()}),
-        RecordDict(
-            {"about": ConfigRecord({"model": here.engine.wire.model}), "client-5": MetricRecord(), "models": ArrayRecord()}
-        ),
+        RecordDict({"about": ConfigRecord({"model": wire.model}), "client-5": MetricRecord(), "models": ArrayRecord()}),
     ):
-        here.grid.spoil[101] = on_training(lambda reply, content=content: _with(reply, content))
+        here.grid.spoil[101] = on_training(partial(_with, content=content))
         assert 5 not in train(here).clients
 
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from fedgwc.algorithms.fedgwc.rewards import gaussian_rewards, loss_variances, rewards_around
+from fedgwc.algorithms.auto.readings import loss_variances
+from fedgwc.algorithms.fedgwc.rewards import gaussian_rewards, rewards_around
 from fedgwc.core.errors import InputError
-from fedgwc.flower.masking import MOST_PARTIES, decode, encode, is_sound, mask, new_secret, public_key, total
+from fedgwc.flower.masking import MOST_PARTIES, decode, encode, is_valid_key, mask, new_secret, public_key, total
 from fedgwc.flower.moments import LARGEST, counted_steps, moments, padded, squared_means, statistics, variances
 
 ROUNDING = float(np.finfo(np.float32).eps)
@@ -66,7 +67,7 @@ def test_a_foreign_key_and_a_worthless_one_are_refused() -> None:
         mask(secret, [public_key(new_secret())], b"", (1,))
     with pytest.raises(ValueError, match="shared key"):
         mask(secret, [public_key(secret), bytes(32)], b"", (1,))  # a point that gives everybody the same secret
-    assert [is_sound(key) for key in (public_key(secret), bytes(32), b"short")] == [True, False, False]
+    assert [is_valid_key(key) for key in (public_key(secret), bytes(32), b"short")] == [True, False, False]
 
 
 def test_too_large_for_a_sum_is_refused_and_not_wrapped() -> None:
@@ -106,7 +107,9 @@ def private_rewards(losses: list[list[float]], nodes: np.ndarray, sizes: np.ndar
     weighted=st.booleans(),
     seed=st.integers(0, 10**6),
 )
-def test_rewards_equal_those_of_open_losses(n, level, spread, outlier, weighted, seed) -> None:
+def test_rewards_equal_those_of_open_losses(
+    n: int, level: float, spread: float, outlier: float, weighted: bool, seed: int
+) -> None:
     """Any cohort on any nodes, clients with fewer steps, somebody far off: within 1e-6 where the variance exceeds 1e-8."""
     rng = np.random.default_rng(seed)
     steps = rng.integers(1, 5, n)
@@ -133,7 +136,7 @@ def test_rewards_equal_those_of_open_losses(n, level, spread, outlier, weighted,
     outlier=st.sampled_from([0.0, 50.0]),
     seed=st.integers(0, 10**6),
 )
-def test_variances_equal_those_of_open_losses(n, level, apart, outlier, seed) -> None:
+def test_variances_equal_those_of_open_losses(n: int, level: float, apart: float, outlier: float, seed: int) -> None:
     """On any nodes, around any centre, for clients with fewer steps too."""
     rng = np.random.default_rng(seed)
     steps, nodes = rng.integers(1, 9, n), rng.integers(0, 4, n)
@@ -165,7 +168,7 @@ def test_squares_of_means_that_no_losses_have_are_told_apart(own: float, possibl
 
 
 @pytest.mark.parametrize("sums", [[[9e9], [1.0]], [[2.0], [-5.0]], [[30.0], [1.0]]])
-def test_sums_that_no_losses_have_are_told_apart(sums) -> None:
+def test_sums_that_no_losses_have_are_told_apart(sums: list[list[float]]) -> None:
     """A mean beyond all losses, squares below zero, squares too small for the mean."""
     with pytest.raises(ValueError, match="no losses"):
         statistics(np.array(sums), np.ones(4, np.int64), None, np.zeros(1), ROUNDING)

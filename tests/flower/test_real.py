@@ -20,7 +20,7 @@ from fedgwc.models import MODELS
 from fedgwc.runs.folder import RunFolder
 
 from . import blobs
-from .real import answers, free_port, named, offspring, processes, toml, until
+from .real import Processes, answers, free_port, named, offspring, processes, toml, until
 
 ROUNDS = 7
 TWO = ("--nodes", "2")  # every exchange starts a process per node, which is what takes long here; three are in the first test
@@ -43,7 +43,7 @@ def deploy(where: Path, folder: Path, rounds: int = ROUNDS, *flags: str, **table
     port = free_port()
     blobs.write(where / "blobs.npz")
     recipe = where / "recipe.toml"
-    recipe.write_text(toml({"seed": 1, **blobs.tables(where / "blobs.npz", rounds, visits=3), **tables}))
+    recipe.write_text(toml({"seed": 1, **blobs.tables(where / "blobs.npz", rounds), **tables}))
     command = ["deploy", "init", str(folder), "--recipe", str(recipe), "--port", str(port), "--bind", "127.0.0.1", *flags]
     with pytest.raises(SystemExit) as end:
         main(command)
@@ -72,13 +72,16 @@ def stranger(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_real_federation(tmp_path) -> None:
+def test_a_real_federation(tmp_path: Path) -> None:
     folder = tmp_path / "federation"
     (tmp_path / "mine.py").write_text(OWN)  # which goes to all nodes with the app
     with patch.dict(MODELS):
         port = deploy(tmp_path, folder, ROUNDS, "--use", str(tmp_path / "mine.py"), model={"name": "own-net", "hidden": 16})
     (tmp_path / "mine.py").unlink()
-    done = lambda: RunFolder(folder / "run").metrics()  # noqa: E731
+
+    def done() -> list[dict[str, Any]]:
+        return RunFolder(folder / "run").metrics()
+
     with processes(tmp_path / "logs") as here:
         here.start("superlink", folder / "superlink" / "start.sh")
         until("the SuperLink answers", lambda: answers(port, folder / "ca" / "ca.crt"), 60)
@@ -117,12 +120,12 @@ def test_a_real_federation(tmp_path) -> None:
         assert not any(secret in here.log(name.name) for name in (tmp_path / "logs").iterdir())
 
 
-def serverapps(here) -> list[int]:
+def serverapps(here: Processes) -> list[int]:
     return named(offspring(here.running["superlink"].pid), "flwr-serverapp")
 
 
 @pytest.mark.slow
-def test_a_superlink_killed_in_the_middle(tmp_path) -> None:
+def test_a_superlink_killed_in_the_middle(tmp_path: Path) -> None:
     """Everything on the server dies at once; its database still knows the nodes, and they find it again by themselves.
 
     What was saved stays. A round that was told of and not yet saved is made again, and takes another time. The server comes
@@ -130,8 +133,13 @@ def test_a_superlink_killed_in_the_middle(tmp_path) -> None:
     """
     folder = tmp_path / "federation"
     port = deploy(tmp_path, folder, 3, *TWO)
-    done = lambda: RunFolder(folder / "run").metrics()  # noqa: E731
-    saved = lambda: sorted((folder / "run" / "state").glob("*.ckpt"))  # noqa: E731
+
+    def done() -> list[dict[str, Any]]:
+        return RunFolder(folder / "run").metrics()
+
+    def saved() -> list[Path]:
+        return sorted((folder / "run" / "state").glob("*.ckpt"))
+
     with processes(tmp_path / "logs") as here:
         here.start("superlink", folder / "superlink" / "start.sh")
         until("the SuperLink answers", lambda: answers(port, folder / "ca" / "ca.crt"), 60)
@@ -151,10 +159,10 @@ def test_a_superlink_killed_in_the_middle(tmp_path) -> None:
 
 
 @pytest.mark.slow
-def test_private_losses_between_real_processes(tmp_path) -> None:
+def test_private_losses_between_real_processes(tmp_path: Path) -> None:
     """Every exchange starts a new process at each node: what a client keeps must survive in the SuperNode."""
     folder = tmp_path / "federation"
-    port = deploy(tmp_path, folder, 4, "--private-losses", *TWO)
+    port = deploy(tmp_path, folder, 5, "--private-losses", *TWO)
     with processes(tmp_path / "logs") as here:
         here.start("superlink", folder / "superlink" / "start.sh")
         until("the SuperLink answers", lambda: answers(port, folder / "ca" / "ca.crt"), 60)
@@ -164,7 +172,7 @@ def test_private_losses_between_real_processes(tmp_path) -> None:
         assert flwr_cli.wait(folder, flwr_cli.start(folder), print).done
     run = RunFolder(folder / "run")
     rows = run.metrics()
-    assert [r["round"] for r in rows] == [1, 2, 3, 4]
+    assert [r["round"] for r in rows] == [1, 2, 3, 4, 5]
     print([(r["seconds"], r["bytes_down"], r["bytes_up"]) for r in rows])
     assert rows[-1]["clusters"] == 2
     assert not any("loss" in r for r in rows)

@@ -7,53 +7,44 @@ import socket
 import ssl
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 
-from fedgwc.cli.app import main
 from fedgwc.core.errors import InputError
 from fedgwc.flower.deploy import secrets
-from fedgwc.flower.deploy.check import check
 from fedgwc.flower.deploy.renew import renew
-from fedgwc.flower.deploy.write import Plan, init
 
-from . import blobs
-from .real import free_port, toml
+from .deployed import deploy, findings, make, write_recipe
+from .real import free_port
 
 DAY = 1 / 365
+Lasting = Callable[..., None]
 PAST = -0.5 * DAY / 24  # certificates begin an hour before they are made
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path: Path) -> Path:
     return made(tmp_path)
 
 
-def made(where: Path, **plan) -> Path:
-    blobs.write(where / "blobs.npz")
-    (where / "recipe.toml").write_text(toml(blobs.tables(where / "blobs.npz")))
-    init(where / "d", Plan(str(where / "recipe.toml"), **{"port": free_port(), **plan}))
-    return where / "d"
+def made(where: Path, **plan: Any) -> Path:
+    return make(write_recipe(where), where / "d", **{"port": free_port(), **plan})
 
 
 @pytest.fixture
-def lasting(monkeypatch):
+def lasting(monkeypatch: pytest.MonkeyPatch) -> Lasting:
     """`lasting(server=DAY)`: certificates made from now on are valid for so many years."""
-    return lambda **years: [monkeypatch.setitem(secrets.YEARS, kind, n) for kind, n in years.items()]
 
+    def build(**years: float) -> None:
+        for kind, n in years.items():
+            monkeypatch.setitem(secrets.YEARS, kind, n)
 
-def code(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["deploy", *arguments])
-    return int(end.value.code or 0)
-
-
-def verdicts(folder: Path, verdict: str) -> dict[str, str]:
-    return {f.what: f.detail for f in check(folder) if f.verdict == verdict}
+    return build
 
 
 def content(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -115,7 +106,7 @@ def copied(path: Path, to: Path) -> Path:
 # A new certificate from the authority's key
 
 
-def test_only_the_servers_certificate_changes_and_nodes_accept_it(lasting, tmp_path) -> None:
+def test_only_the_servers_certificate_changes_and_nodes_accept_it(lasting: Lasting, tmp_path: Path) -> None:
     lasting(server=PAST)
     folder = made(tmp_path, host="fed.example.org")
     lasting(server=2)
@@ -131,7 +122,7 @@ def test_only_the_servers_certificate_changes_and_nodes_accept_it(lasting, tmp_p
     assert "Nodes: nothing to do" in told
 
 
-def test_modes_stay_whatever_the_umask(folder) -> None:
+def test_modes_stay_whatever_the_umask(folder: Path) -> None:
     certificate = folder / "superlink" / "server.crt"
     certificate.chmod(0o664)
     umask = os.umask(0o077)
@@ -142,7 +133,7 @@ def test_modes_stay_whatever_the_umask(folder) -> None:
     assert stat.S_IMODE(certificate.stat().st_mode) == 0o664
 
 
-def test_where_the_key_is_on_the_server_only(folder, tmp_path) -> None:
+def test_where_the_key_is_on_the_server_only(folder: Path, tmp_path: Path) -> None:
     server = copied(folder / "superlink", tmp_path / "server")
     (folder / "superlink" / "server.key").unlink()
     renew(folder)
@@ -150,7 +141,7 @@ def test_where_the_key_is_on_the_server_only(folder, tmp_path) -> None:
     assert accepts(folder / "ca" / "ca.crt", server)
 
 
-def test_an_authority_that_would_end_first_is_renewed_and_nodes_have_time(lasting, tmp_path) -> None:
+def test_an_authority_that_would_end_first_is_renewed_and_nodes_have_time(lasting: Lasting, tmp_path: Path) -> None:
     lasting(authority=1)
     folder = made(tmp_path)
     lasting(authority=10)
@@ -164,37 +155,39 @@ def test_an_authority_that_would_end_first_is_renewed_and_nodes_have_time(lastin
             assert accepts(ca, superlink)
     assert "copy superlink/server.crt and superlink/ca.crt there" in told
     assert f"copy ca/ca.crt to each, beside its start.sh, and start that again by {ends(old)}. Until then the old one" in told
-    assert verdicts(folder, "WRONG") == {}
+    assert findings(folder, "WRONG") == {}
 
 
 # Without the authority's key
 
 
 @pytest.mark.parametrize("key", ["lost", "another's", "damaged"])
-def test_what_nodes_would_refuse_is_not_made(key: str, folder, capsys) -> None:
+def test_what_nodes_would_refuse_is_not_made(key: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = folder / "ca" / "ca.key"
     if key == "lost":
         path.unlink()
     else:
         path.write_bytes(secrets.private_pem(secrets.new_authority()[1]) if key == "another's" else b"?")
     before = content(folder)
-    assert code("renew", str(folder)) == 2
+    assert deploy("renew", folder) == 2
     said = {"lost": "is not here", "another's": "is not the key of ca.crt", "damaged": "cannot be read"}
     assert f"ca.key {said[key]}" in (err := capsys.readouterr().err)
     assert key == "damaged" or "--new-authority, after which all nodes need a new ca.crt" in err
     assert changed(folder, before) == set()
 
 
-def test_a_new_authority_is_one_that_every_node_must_be_told_of(folder, tmp_path, capsys) -> None:
+def test_a_new_authority_is_one_that_every_node_must_be_told_of(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     old, before = copied(folder / "nodes" / "node-1", tmp_path / "old") / "ca.crt", content(folder)
     (folder / "ca" / "ca.key").unlink()
-    assert code("renew", str(folder), "--new-authority") == 0
+    assert deploy("renew", folder, "--new-authority") == 0
     assert changed(folder, before) == {"superlink/server.crt", "ca/ca.crt", "ca/ca.key", *COPIES}
     assert stat.S_IMODE((folder / "ca" / "ca.key").stat().st_mode) == 0o600
     assert accepts(folder / "nodes" / "node-1" / "ca.crt", folder / "superlink")
     assert not accepts(old, folder / "superlink")
     assert "With the old one a node refuses the new server.crt" in capsys.readouterr().out
-    assert verdicts(folder, "WRONG") == {}
+    assert findings(folder, "WRONG") == {}
     assert "Nodes: nothing to do" in renew(folder)[-1]  # its key is here again
 
 
@@ -226,7 +219,7 @@ CASES = {  # for how many years the authority was made, whether it is to be anot
 
 
 @pytest.mark.parametrize(("case", "writes"), [(case, n) for case, (_, _, most, _) in CASES.items() for n in range(most)])
-def test_after_an_interruption_the_same_command_finishes(case: str, writes: int, lasting, tmp_path) -> None:
+def test_after_an_interruption_the_same_command_finishes(case: str, writes: int, lasting: Lasting, tmp_path: Path) -> None:
     years, another, _, nodes = CASES[case]
     lasting(authority=years)
     folder = made(tmp_path)
@@ -238,59 +231,61 @@ def test_after_an_interruption_the_same_command_finishes(case: str, writes: int,
         x509.load_pem_x509_certificate(ca.read_bytes())
         assert another or accepts(ca, folder / "superlink")  # whatever has been copied by then
     assert renew(folder, another)[-1].startswith(nodes)
-    assert verdicts(folder, "WRONG") == {}
+    assert findings(folder, "WRONG") == {}
     assert not list(folder.rglob("*.tmp"))
 
 
 # What the check says
 
 
-def test_a_certificate_that_ends_soon_is_warned_of_with_the_command_that_helps(lasting, tmp_path, capsys) -> None:
+def test_a_certificate_that_ends_soon_is_warned_of_with_the_command_that_helps(
+    lasting: Lasting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lasting(server=59 * DAY)
     folder = made(tmp_path)
     lasting(server=2)
     end = ends(folder / "superlink" / "server.crt")
-    assert verdicts(folder, "WARNING") == {"server.crt is valid": f"until {end}; do: fedgwc deploy renew {folder}"}
-    assert code("check", str(folder)) == 0
-    assert code("renew", str(folder)) == 0
-    assert verdicts(folder, "WARNING") == {}
+    assert findings(folder, "WARNING") == {"server.crt is valid": f"until {end}; do: fedgwc deploy renew {folder}"}
+    assert deploy("check", folder) == 0
+    assert deploy("renew", folder) == 0
+    assert findings(folder, "WARNING") == {}
 
 
 @pytest.mark.parametrize("which", ["server", "authority"])
-def test_one_that_has_ended_is_wrong_and_the_command_helps(which: str, lasting, tmp_path) -> None:
+def test_one_that_has_ended_is_wrong_and_the_command_helps(which: str, lasting: Lasting, tmp_path: Path) -> None:
     lasting(**{which: PAST})
     folder = made(tmp_path)
     lasting(server=2, authority=10)
     name = {"server": "server.crt", "authority": "ca.crt"}[which]
-    assert f"do: fedgwc deploy renew {folder}" in verdicts(folder, "WRONG")[f"{name} is valid"]
+    assert f"do: fedgwc deploy renew {folder}" in findings(folder, "WRONG")[f"{name} is valid"]
     renew(folder)
-    assert verdicts(folder, "WRONG") == verdicts(folder, "WARNING") == {}
+    assert findings(folder, "WRONG") == findings(folder, "WARNING") == {}
 
 
-def test_a_server_that_was_not_started_again_is_seen(lasting, tmp_path) -> None:
+def test_a_server_that_was_not_started_again_is_seen(lasting: Lasting, tmp_path: Path) -> None:
     port = free_port()
     folder = made(tmp_path, port=port)
     server = copied(folder / "superlink", tmp_path / "server")
     with serving(server, port):
-        assert verdicts(folder, "WARNING") == {}
+        assert findings(folder, "WARNING") == {}
         old = ends(server / "server.crt")
         lasting(server=1)
         renew(folder)
         said = f"answers at 127.0.0.1:{port} with another server.crt, valid until {old}; copy superlink/server.crt there"
-        assert said in verdicts(folder, "WARNING")["SuperLink"]
+        assert said in findings(folder, "WARNING")["SuperLink"]
     with serving(folder / "superlink", port):
-        assert verdicts(folder, "WARNING") == {}
+        assert findings(folder, "WARNING") == {}
 
 
-def test_a_server_whose_certificate_has_ended_is_said_so(lasting, tmp_path) -> None:
+def test_a_server_whose_certificate_has_ended_is_said_so(lasting: Lasting, tmp_path: Path) -> None:
     lasting(server=PAST)
     folder = made(tmp_path, port=(port := free_port()))
     with serving(folder / "superlink", port):
         said = f"what answers at 127.0.0.1:{port} cannot be trusted: certificate has expired"
-        assert said in verdicts(folder, "WRONG")["SuperLink"]
+        assert said in findings(folder, "WRONG")["SuperLink"]
 
 
-def test_a_folder_whose_server_is_elsewhere(folder) -> None:
+def test_a_folder_whose_server_is_elsewhere(folder: Path) -> None:
     for name in ("server.key", "server.crt"):
         (folder / "superlink" / name).unlink()
     with pytest.raises(InputError, match=r"server\.crt cannot be read"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 from flwr.app import Message
@@ -10,11 +11,12 @@ from flwr.app import Message
 from fedgwc.core.errors import InputError
 from fedgwc.flower import Options
 from fedgwc.flower.server import serve
+from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.folder import RunFolder
 
 from .grids import LocalGrid
 from .spoiling import on_training
-from .worlds import QUICK, nodes_for
+from .worlds import QUICK, BlobJob, nodes_for
 
 EVERYBODY = Options(min_clients=12, **QUICK)  # as `fedgwc deploy init` writes it
 
@@ -25,7 +27,7 @@ def negative_count(reply: Message) -> Message:
     return reply
 
 
-def begin(job, folder, spoiled: bool = False) -> LocalGrid:
+def begin(job: Experiment, folder: Path, spoiled: bool = False) -> LocalGrid:
     grid = LocalGrid()
     nodes_for(grid, job)
     if spoiled:
@@ -34,7 +36,7 @@ def begin(job, folder, spoiled: bool = False) -> LocalGrid:
     return grid
 
 
-def test_who_was_excluded_is_not_waited_for(blob_job, tmp_path, caplog) -> None:
+def test_who_was_excluded_is_not_waited_for(blob_job: BlobJob, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fedgwc")
     grid = begin(blob_job(rounds=3, steps=1), tmp_path / "r", spoiled=True)
     serve(blob_job(rounds=4, steps=1), grid, tmp_path / "r", EVERYBODY)
@@ -42,7 +44,9 @@ def test_who_was_excluded_is_not_waited_for(blob_job, tmp_path, caplog) -> None:
     assert "going on with" not in caplog.text  # at once: all who may come are there
 
 
-def test_who_is_gone_for_good_is_waited_for_no_longer_than_a_round(blob_job, tmp_path, caplog) -> None:
+def test_who_is_gone_for_good_is_waited_for_no_longer_than_a_round(
+    blob_job: BlobJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     grid = begin(blob_job(rounds=1, steps=1), tmp_path / "r")
     del grid.nodes[102]
     serve(blob_job(rounds=2, steps=1), grid, tmp_path / "r", EVERYBODY)

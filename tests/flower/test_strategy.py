@@ -3,100 +3,106 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import Result
 from torch import nn
 
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core.errors import InputError
 from fedgwc.flower import Options, Strategy
-from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.state_dicts import StateWire
+from fedgwc.flower.node_tracker import NodeTracker
+from fedgwc.flower.state_dicts import StateDictWire
 from fedgwc.runs.folder import RunFolder
 
 from .grids import LocalGrid
 from .worlds import QUICK
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flower_quickstart"
-CONFIG = {
-    "num-server-rounds": 8,
-    "fraction-train": 1.0,
-    "min-clients": 12,
-    "round-timeout": 60,
-    "local-epochs": 2,
-    "lr": 0.1,
-    "out": "",
-}
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SHIFTED = {"node-4", "node-8", "node-12"}  # in both examples
+
+
+@contextmanager
+def example(name: str, package: str) -> Iterator[tuple[ServerApp, LocalGrid, Context]]:
+    """Put an example's server, its twelve clients on a grid, and its settings at hand."""
+    folder = EXAMPLES / name
+    config = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    grid = LocalGrid()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        client, server = (import_module(f"{package}.{part}_app").app for part in ("client", "server"))
+        for part in range(12):
+            grid.add(part + 1, client, partition_id=part, num_partitions=12)
+            grid.nodes[part + 1][1].run_config = config
+        yield server, grid, Context(1, 1, {}, RecordDict(), config)
+    for module in [m for m in sys.modules if m.split(".")[0] == package]:
+        del sys.modules[module]
 
 
 def test_the_example_is_short() -> None:
-    lines = [p.read_text().splitlines() for p in (EXAMPLE / "quickstart").glob("*.py")]
+    lines = [p.read_text().splitlines() for p in (EXAMPLES / "flower_quickstart" / "quickstart").glob("*.py")]
     assert sum(map(len, lines)) <= 60
 
 
 @pytest.mark.parametrize(
     ("options", "timeout", "used"), [(None, {}, 3600), (Options(deadline=60), {}, 60), (Options(deadline=60), {"timeout": 5}, 5)]
 )
-def test_how_long_a_round_may_take(options, timeout, used, monkeypatch) -> None:
-    seen = []
+def test_how_long_a_round_may_take(
+    options: Options | None, timeout: dict[str, Any], used: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
 
-    def gather(self: Attendance, options: Options, resumed: bool) -> None:
+    def gather(self: NodeTracker, options: Options, resumed: bool) -> None:
         seen.append(options.deadline)
         raise InputError("nobody came")
 
-    monkeypatch.setattr(Attendance, "gather", gather)
+    monkeypatch.setattr(NodeTracker, "gather", gather)
     with pytest.raises(InputError, match="nobody came"):
         Strategy(options=options).start(LocalGrid(), ArrayRecord(nn.Linear(1, 1).state_dict()), **timeout)
     assert seen == [used]
 
 
-def test_the_example_finds_the_groups(monkeypatch, capsys) -> None:
-    monkeypatch.syspath_prepend(str(EXAMPLE))
-    from quickstart.client_app import app as client
-    from quickstart.server_app import app as server
-
-    grid = LocalGrid()
-    for part in range(12):
-        grid.add(part + 1, client, partition_id=part, num_partitions=12)
-        grid.nodes[part + 1][1].run_config = CONFIG
-    torch.manual_seed(0)
-    server(grid, Context(1, 1, {}, RecordDict(), CONFIG))
-    said = capsys.readouterr().out
-    labels = json.loads(said[said.index("{") :].replace("'", '"'))
-    by_node = [labels[f"node-{n}"] for n in range(1, 13)]
-    assert by_node == [int(part % 4 == 3) for part in range(12)], by_node
-    for name in [m for m in sys.modules if m.startswith("quickstart")]:
-        del sys.modules[name]
+def second_cluster(text: str) -> set[str]:
+    """Read the clients of the second of two clusters from what an example prints."""
+    labels = json.loads(text[text.index("{") :].replace("'", '"'))
+    return {name for name, row in labels.items() if row == 1}
 
 
-def test_the_privacy_example_finds_the_groups_from_noisy_models_and_no_losses(monkeypatch, capsys) -> None:
-    monkeypatch.syspath_prepend(str(EXAMPLE.parent / "flower_privacy"))
-    from privacy.client_app import app as client
-    from privacy.server_app import app as server
+def test_the_example_finds_the_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    with example("flower_quickstart", "quickstart") as (server, grid, context):
+        torch.manual_seed(0)
+        server(grid, context)
+    assert second_cluster(capsys.readouterr().out) == SHIFTED
 
-    config = tomllib.loads((EXAMPLE.parent / "flower_privacy" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    grid, told = LocalGrid(), []
-    for part in range(12):
-        grid.add(part + 1, client, partition_id=part, num_partitions=12)
-        grid.nodes[part + 1][1].run_config = config
-        grid.spoil[part + 1] = lambda _, reply: told.append(reply) or reply
-    torch.manual_seed(0)
-    np.random.seed(0)  # noqa: NPY002 - Flower's noise comes from there
-    server(grid, Context(1, 1, {}, RecordDict(), config))
-    accuracy, labels = re.fullmatch(r"(?s).*accuracy ([\d.]+) %, clusters: (\{.*\})\s*", capsys.readouterr().out).groups()
-    assert {k for k, row in json.loads(labels.replace("'", '"')).items() if row} == {"node-4", "node-8", "node-12"}
-    assert 80 < float(accuracy) < 89  # 90 to 91 without noise
-    assert not any("losses" in record for m in told if m.has_content() for record in m.content.metric_records.values())
-    for name in [m for m in sys.modules if m.startswith("privacy")]:
-        del sys.modules[name]
+
+def test_the_privacy_example_finds_the_groups_from_noisy_models_and_no_losses(capsys: pytest.CaptureFixture[str]) -> None:
+    replies: list[Message] = []
+
+    def keep(_: Message, reply: Message) -> Message:
+        replies.append(reply)
+        return reply
+
+    with example("flower_privacy", "privacy") as (server, grid, context):
+        grid.spoil = dict.fromkeys(grid.nodes, keep)
+        torch.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002 - Flower's noise comes from there
+        server(grid, context)
+    out = capsys.readouterr().out
+    assert second_cluster(out) == SHIFTED
+    assert 80 < float(out.split("accuracy ")[-1].split(" %")[0]) < 89  # 90 to 91 without noise
+    assert not any("losses" in record for m in replies if m.has_content() for record in m.content.metric_records.values())
 
 
 class Net(nn.Module):
@@ -114,7 +120,7 @@ def shifting(by: float, losses: list[float]) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        state = message.content["arrays"].to_torch_state_dict()
+        state = message.content.array_records["arrays"].to_torch_state_dict()
         assert message.content["config"]["flavour"] == "sweet"
         moved = {k: v + by if v.is_floating_point() else v + 1 for k, v in state.items()}
         metrics = MetricRecord({"num-examples": 10, "losses": losses})
@@ -140,7 +146,7 @@ def grid_of(shifts: list[float]) -> LocalGrid:
     return grid
 
 
-def start(strategy: Strategy, grid: LocalGrid, rounds: int = 2, **more):
+def start(strategy: Strategy, grid: LocalGrid, rounds: int = 2, **more: Any) -> Result:
     return strategy.start(grid, ArrayRecord(Net().state_dict()), rounds, 0.5, ConfigRecord({"flavour": "sweet"}), **more)
 
 
@@ -193,7 +199,7 @@ def test_what_evaluates_at_the_server_may_return_numbers_of_any_make() -> None:
     ],
     ids=["no number", "far", "heavy", "wordy"],
 )
-def test_no_client_owns_the_final_metrics(lie, found, caplog) -> None:
+def test_no_client_owns_the_final_metrics(lie: dict[str, Any], found: dict[str, float], caplog: pytest.LogCaptureFixture) -> None:
     grid = grid_of([0.0, 1.0, 2.0, 5.0])
 
     def change(question: Message, reply: Message) -> Message:
@@ -207,7 +213,7 @@ def test_no_client_owns_the_final_metrics(lie, found, caplog) -> None:
     assert "client-3" in caplog.text or "left out 1000 test metrics" in caplog.text
 
 
-def test_an_introduction_that_fails_makes_nobody_up(caplog) -> None:
+def test_an_introduction_that_fails_makes_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
     """From the start the query of node 4 fails; that of node 3 does later on, when its training fails too."""
     caplog.set_level("INFO", "fedgwc")
     grid, broken = grid_of([0.0, 1.0, 2.0, 5.0, 2.0]), {4}
@@ -235,7 +241,7 @@ def test_no_client_owns_the_reported_training_loss() -> None:
     assert result.train_metrics_clientapp[1]["train_loss"] == 1.5  # means 0.75, 1.25, 1.75 and 1e6
 
 
-def test_a_reply_without_losses_is_dropped_and_named(caplog) -> None:
+def test_a_reply_without_losses_is_dropped_and_named(caplog: pytest.LogCaptureFixture) -> None:
     grid = grid_of([0.0, 1.0, 2.0, 5.0])
 
     def without(question: Message, reply: Message) -> Message:
@@ -248,7 +254,7 @@ def test_a_reply_without_losses_is_dropped_and_named(caplog) -> None:
     assert "dropped the reply of client client-3 (1 in a row): losses must be a list" in caplog.text
 
 
-def test_a_killed_server_goes_on_from_its_folder(tmp_path) -> None:
+def test_a_killed_server_goes_on_from_its_folder(tmp_path: Path) -> None:
     grid = grid_of([0.0, 1.0, 2.0, 5.0])
     torch.manual_seed(0)
     begun = Strategy(rate=1.0, out=tmp_path / "r", options=Options(min_clients=4, **QUICK))
@@ -267,7 +273,7 @@ def test_a_killed_server_goes_on_from_its_folder(tmp_path) -> None:
 
 def test_running_statistics_come_after_the_parameters() -> None:
     state = Net().state_dict()
-    wire = StateWire.of(ArrayRecord(state), {})
+    wire = StateDictWire.of(ArrayRecord(state), {})
     assert wire.n_params == 3 + 3 + 6 + 2
     assert [e.name for e in wire.entries][-2:] == ["norm.running_mean", "norm.running_var"]
     back = wire.arrays(wire.vector(ArrayRecord(state))).to_torch_state_dict()
@@ -280,20 +286,20 @@ def test_a_late_joiner_trains_every_model_once_to_find_its_own() -> None:
     """The client's losses tell: low where it was sent the model that suits it."""
     model = torch.zeros(2, 4)
     model[1] += 1
-    wire = StateWire.of(ArrayRecord({"w": torch.zeros(4)}), {})
+    wire = StateDictWire.of(ArrayRecord({"w": torch.zeros(4)}), {})
     from fedgwc.flower.wire import Task
 
     questions = wire.evaluate([Task(0, "a", 0), Task(0, "a", 1)], model, "train", 1)
     assert [q.kind for q in questions] == ["train", "train"]
-    assert [q.content["arrays"]["w"].numpy().mean() for q in questions] == [0, 1]
+    assert [q.content.array_records["arrays"]["w"].numpy().mean() for q in questions] == [0, 1]
 
 
 def test_mistakes_are_told() -> None:
     with pytest.raises(InputError, match=r"no setting .betta.*did you mean beta"):
-        Strategy(betta=1.0)
+        Strategy("fedgwc", betta=1.0)
     with pytest.raises(InputError, match="several initial models"):
         Strategy(ALGORITHMS["ifca"])
     with pytest.raises(InputError, match="no floating-point array"):
-        StateWire.of(ArrayRecord({"n": torch.zeros(2, dtype=torch.int64)}), {})
+        StateDictWire.of(ArrayRecord({"n": torch.zeros(2, dtype=torch.int64)}), {})
     with pytest.raises(NotImplementedError, match="call start"):
         Strategy().configure_train()

@@ -12,21 +12,22 @@ from flwr.app import Message
 from fedgwc.core.errors import InputError
 from fedgwc.core.layout import Layout
 from fedgwc.core.types import Rng, TooFewReplies
+from tests.conftest import Small
 
 from .spoiling import no_answer, on_training, train, vector
-from .worlds import driver
+from .worlds import BlobJob, MakeWorld, driver
 
 
 @pytest.fixture(autouse=True)
-def _log(caplog) -> None:
+def _log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fedgwc")
 
 
-def test_stand_ins_come_from_the_same_cluster(blob_job, world) -> None:
+def test_stand_ins_come_from_the_same_cluster(blob_job: BlobJob, world: MakeWorld) -> None:
     here = world(blob_job(steps=1))
-    here.roster.absent(100)  # clients 0..3
+    here.roster.mark_absent(100)  # clients 0..3
     labels = np.array([0, 0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0])
-    here.engine.begin(1, labels)
+    here.engine.begin_round(1, labels)
     models = torch.stack([vector(here.job)] * 2)
     updates = train(here, [0, 4, 7, 2, 5, 6], models, [0, 0, 0, 1, 1, 1])
     assert set(updates.clients) >= {4, 5, 6, 7, 9}  # 9 is the only other one in cluster 1
@@ -35,7 +36,9 @@ def test_stand_ins_come_from_the_same_cluster(blob_job, world) -> None:
     np.testing.assert_array_equal(updates.clients, again.clients)  # a round depends on (seed, round, state), stand-ins too
 
 
-def test_a_cluster_with_too_few_answers_stays_as_it_is(blob_job, world, caplog) -> None:
+def test_a_cluster_with_too_few_answers_stays_as_it_is(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     here = world(blob_job(steps=1))
     models = torch.stack([vector(here.job)] * 2)
     here.grid.spoil[100] = on_training(no_answer)  # 0..3
@@ -44,7 +47,9 @@ def test_a_cluster_with_too_few_answers_stays_as_it_is(blob_job, world, caplog) 
     assert "model 0 got 2 of 3 answers and stays as it is" in caplog.text
 
 
-def test_a_round_with_too_few_replies_changes_nothing_and_is_tried_again(blob_job, world, caplog) -> None:
+def test_a_round_with_too_few_replies_changes_nothing_and_is_tried_again(
+    blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
     job = blob_job(steps=1)
     here = world(job, retries=3)
     rounds = driver(here, job.algorithm, job.seed)
@@ -60,13 +65,13 @@ def test_a_round_with_too_few_replies_changes_nothing_and_is_tried_again(blob_jo
     after = rounds.round(state, 1)
     assert "round 1, attempt 1 of 3: 0 valid answers" in caplog.text
     calm = world(job)
-    calm.engine.begin(1, np.zeros(12, np.int64))
+    calm.engine.begin_round(1, np.zeros(12, np.int64))
     undisturbed = job.algorithm.round(state, calm.engine, Rng(job.seed, 1))
-    assert torch.equal(after.clusters[0].server.theta, undisturbed.clusters[0].server.theta)
-    np.testing.assert_array_equal(after.clusters[0].P, undisturbed.clusters[0].P)
+    assert torch.equal(after.servers[0].theta, undisturbed.servers[0].theta)
+    np.testing.assert_array_equal(after.groups.clusters[0].P, undisturbed.groups.clusters[0].P)
 
 
-def test_a_federation_that_stands_still_stops_and_says_so(blob_job, world) -> None:
+def test_a_federation_that_stands_still_stops_and_says_so(blob_job: BlobJob, world: MakeWorld) -> None:
     job = blob_job(steps=1)
     here = world(job, retries=2)
     for node in here.grid.nodes:
@@ -76,7 +81,7 @@ def test_a_federation_that_stands_still_stops_and_says_so(blob_job, world) -> No
         rounds.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), 1)
 
 
-def test_who_was_late_once_is_waited_for(blob_job, world, caplog) -> None:
+def test_who_was_late_once_is_waited_for(blob_job: BlobJob, world: MakeWorld, caplog: pytest.LogCaptureFixture) -> None:
     """All nodes leave when they are to train and come back after a while: no attempt is spent on asking nobody."""
     job = blob_job(steps=1)
     here = world(job, retries=2, pause=0.0, wait=60.0)
@@ -95,14 +100,14 @@ def test_who_was_late_once_is_waited_for(blob_job, world, caplog) -> None:
         return list(here.grid.nodes)
 
     here.grid.spoil = dict.fromkeys(nodes, leave)
-    here.grid.get_node_ids = get_node_ids
+    here.grid.get_node_ids = get_node_ids  # type: ignore[method-assign]
     rounds = driver(here, job.algorithm, job.seed)
     rounds.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), 1)
     assert here.engine.n_answered == 12
     assert caplog.text.count("round 1 waits: 0 clients are there, 3 are needed") == 1
 
 
-def test_nobody_is_waited_for_without_end(blob_job, world) -> None:
+def test_nobody_is_waited_for_without_end(blob_job: BlobJob, world: MakeWorld) -> None:
     job = blob_job(steps=1)
     here = world(job, wait=0.05)
     here.grid.nodes.clear()
@@ -112,25 +117,26 @@ def test_nobody_is_waited_for_without_end(blob_job, world) -> None:
     assert not here.grid.nodes
 
 
-def test_p_changes_only_for_those_who_answered(blob_job, world) -> None:
+def test_p_changes_only_for_those_who_answered(blob_job: BlobJob, world: MakeWorld) -> None:
     job = blob_job(steps=1)
     here = world(job)
     here.grid.spoil[102] = on_training(no_answer)
-    here.engine.begin(1, np.zeros(12, np.int64))
+    here.engine.begin_round(1, np.zeros(12, np.int64))
     after = job.algorithm.round(job.algorithm.init(vector(job), 12, Layout.unnamed(1)), here.engine, Rng(1, 1))
-    P, visits = after.clusters[0].P, after.clusters[0].visits
+    (cluster,) = after.groups.clusters
+    P, visits = cluster.P, cluster.visits
     assert (P[:8, :8] > 0).all()
     assert not P[8:].any()
     assert not P[:, 8:].any()
     assert visits[:8, :8].min() == visits.max() == 1
-    assert after.sampled.tolist() == [1] * 8 + [0] * 4
+    assert after.groups.sampled.tolist() == [1] * 8 + [0] * 4
 
 
-def test_ifca_asks_stand_ins_too_and_refuses_too_few(small, world) -> None:
+def test_ifca_asks_stand_ins_too_and_refuses_too_few(small: Small, world: MakeWorld) -> None:
     job = small("ifca")
     here = world(job)
-    here.roster.absent(100)
-    here.engine.begin(1, np.zeros(20, np.int64))
+    here.roster.mark_absent(100)
+    here.engine.begin_round(1, np.zeros(20, np.int64))
     models = torch.stack([vector(job)] * 2)
     cohort = np.array([0, 1, 8, 9])
     scores = here.engine.evaluate(np.repeat(cohort, 2), models, np.tile([0, 1], 4), "train")
@@ -138,6 +144,6 @@ def test_ifca_asks_stand_ins_too_and_refuses_too_few(small, world) -> None:
     assert {8, 9} < set(scores.clients)
     assert not set(scores.clients) & {0, 1, 2, 3}
     for node in (101, 102, 103, 104):
-        here.roster.absent(node)
+        here.roster.mark_absent(node)
     with pytest.raises(TooFewReplies):
         here.engine.evaluate(np.repeat(cohort, 2), models, np.tile([0, 1], 4), "train")

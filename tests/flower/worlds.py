@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from fedgwc.engines.meter import Meter
-from fedgwc.flower.attendance import Attendance
 from fedgwc.flower.client import client_app
 from fedgwc.flower.engine import FlowerEngine
-from fedgwc.flower.introductions import Look, introduction
+from fedgwc.flower.identity import DataDescription, read_identity
 from fedgwc.flower.log_progress import LogProgress
-from fedgwc.flower.mailbox import Post
+from fedgwc.flower.mailbox import Mailbox
+from fedgwc.flower.node_tracker import NodeTracker
 from fedgwc.flower.options import Options
-from fedgwc.flower.private_server import privacy_of
+from fedgwc.flower.private_server import private_losses_for
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.site import NodesSite
 from fedgwc.flower.wire import RecipeWire
@@ -26,14 +26,14 @@ from fedgwc.runs.site import Course
 
 from .grids import LocalGrid
 
-QUICK = {"deadline": 0.3, "poll": 0.005, "wait": 0.5, "pause": 0.01}
+QUICK: dict[str, Any] = {"deadline": 0.3, "poll": 0.005, "wait": 0.5, "pause": 0.01}
 
 
 class WorldSite(NodesSite):
     """The nodes of a world that has been built already."""
 
     def __init__(self, here: World) -> None:
-        self.grid, self.options, self.roster, self.attendance = here.grid, here.engine.options, here.roster, here.attendance
+        self.grid, self.options, self.roster, self.tracker = here.grid, here.engine.options, here.roster, here.tracker
         self.engine, self._has_told_who_waits = here.engine, False
 
     def build_engine(self) -> FlowerEngine:
@@ -62,14 +62,28 @@ class World:
 
     grid: LocalGrid
     roster: Roster
-    attendance: Attendance
+    tracker: NodeTracker
     engine: FlowerEngine
     job: Experiment
 
-    def enrol(self) -> None:
-        self.attendance.update()
-        self.roster.enrol(self.attendance.admit())
-        self.attendance.newcomers.clear()
+    def add(self) -> None:
+        self.tracker.update()
+        self.roster.add(self.tracker.sorted_newcomers())
+        self.tracker.newcomers.clear()
+
+
+class BlobJob(Protocol):
+    """An experiment on the twelve clients of `blobs`: `blob_job(rounds=6, min_size=3)`."""
+
+    def __call__(
+        self, rounds: int = 12, steps: int = 8, engine: dict[str, Any] | None = None, **algorithm: Any
+    ) -> Experiment: ...
+
+
+class MakeWorld(Protocol):
+    """All clients of an experiment on a grid, four per node: `world(job, min_replies=1)`."""
+
+    def __call__(self, job: Experiment, consent: bool = False, **options: Any) -> World: ...
 
 
 def nodes_for(grid: LocalGrid, job: Experiment, per_node: int = 4, **config: Any) -> None:
@@ -86,8 +100,8 @@ def build(job: Experiment, consent: bool = False, **options: Any) -> World:
     roster = Roster(settings.strikes)
     federation = job.federation()
     wire = RecipeWire.of(job.simulator(federation).model, federation.n_classes, settings.private_losses, local=job.local)
-    private = privacy_of(job.algorithm) if settings.private_losses else None
-    attendance = Attendance(Post(grid, settings.poll), roster, introduction, Look.of(federation))
-    made = World(grid, roster, attendance, FlowerEngine(grid, roster, wire, settings, private), job)
-    made.enrol()
+    private = private_losses_for(job.algorithm) if settings.private_losses else None
+    tracker = NodeTracker(Mailbox(grid, settings.poll), roster, read_identity, DataDescription.of(federation))
+    made = World(grid, roster, tracker, FlowerEngine(grid, roster, wire, settings, private), job)
+    made.add()
     return made

@@ -1,11 +1,14 @@
 """A PyTorch client as any other. All it does for FedGWC is to reply with the loss of every step."""
 
+from functools import cache
+
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from sklearn.datasets import load_digits
 
 app = ClientApp()
+digits = cache(lambda: load_digits(return_X_y=True))
 
 
 def net() -> torch.nn.Module:
@@ -13,7 +16,7 @@ def net() -> torch.nn.Module:
 
 
 def load(message: Message, context: Context) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
-    part, (x, y) = int(context.node_config["partition-id"]), load_digits(return_X_y=True)
+    part, (x, y) = int(context.node_config["partition-id"]), digits()
     rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[part :: int(context.node_config["num-partitions"])]
     model = net()
     model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())

@@ -1,11 +1,9 @@
-"""The server of the quick-start: FedAvg became FedGWCStrategy."""
-
-from typing import Any
+"""The server of the quick-start: FedAvg became Strategy."""
 
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedgwc.flower import FedGWCStrategy, Options
+from fedgwc.flower import Options, Strategy
 from quickstart.client_app import net
 
 app = ServerApp()
@@ -15,11 +13,6 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     options = Options(min_clients=int(config["min-clients"]))
-    settings: Any = {
-        "when": "visits",
-        "visits": 6,
-        "min_size": 3,
-    }  # 20 rounds are few: try a split after 6, not after two long looks
-    strategy = FedGWCStrategy(rate=float(config["fraction-train"]), options=options, out=str(config["out"]) or None, **settings)
+    strategy = Strategy(rate=float(config["fraction-train"]), options=options, out=str(config["out"]) or None)
     strategy.start(grid, ArrayRecord(net().state_dict()), int(config["num-server-rounds"]), float(config["round-timeout"]))
     print("clusters:", {name: int(row) for name, row in sorted(strategy.labels.items())})

@@ -20,18 +20,18 @@ def _need_flower() -> None:
 def init_command(folder: Path, **decided: Any) -> None:
     """`decided` are the fields of a Plan."""
     _need_flower()
-    from fedgwc.flower.deploy.network import exposed
-    from fedgwc.flower.deploy.write import UNDEALT, Plan, init
+    from fedgwc.flower.deploy.network import exposure_warning
+    from fedgwc.flower.deploy.write import CLIENTS_PLACEHOLDER, Plan, init
     from fedgwc.runs.plugins import named
 
     plan = Plan(**decided)
     configs = init(folder, plan, named())
     show(Table(["node", "serves"], [[f"node-{i}", config] for i, config in enumerate(configs, 1)]))
     print(f"\nWritten: {folder}. Read {folder / 'README.md'}, then: fedgwc deploy check {folder}")
-    if any(UNDEALT in config for config in configs):
-        unknown = f"write whom each node serves into its node-config, in place of {UNDEALT}"
+    if any(CLIENTS_PLACEHOLDER in config for config in configs):
+        unknown = f"write whom each node serves into its node-config, in place of {CLIENTS_PLACEHOLDER}"
         print(f"fedgwc: warning: only who has the recipe's data knows how many clients they have; {unknown}", file=sys.stderr)
-    if danger := exposed(plan.bind, plan.port):
+    if danger := exposure_warning(plan.bind, plan.port):
         print(f"fedgwc: warning: {danger}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""What a node sends is somebody else's word. Every field is checked here before anything is computed with it.
+"""Checks of every field that a node sends, before anything is computed with it.
 
 A check raises `Invalid` with the reason; whoever calls drops the reply, counts it and names the client in the log.
 """
@@ -46,7 +46,7 @@ class Invalid(Exception):  # noqa: N818 - a verdict, not a failure of this progr
 
 
 def array(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A finite array of exactly this shape and type.
+    """Read a finite array of exactly this shape and type.
 
     The declared size is compared before anything is allocated, and the bytes are read as numbers only: an array of
     objects, which numpy would have to unpickle, is refused by its type.
@@ -75,7 +75,7 @@ def array(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[A
 
 
 def count(record: Mapping[str, Any], key: str, least: int = 0) -> int:
-    """A whole number of things."""
+    """Read a whole number."""
     value = record.get(key)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -85,6 +85,7 @@ def count(record: Mapping[str, Any], key: str, least: int = 0) -> int:
 
 
 def number(record: Mapping[str, Any], key: str) -> float:
+    """Read a finite number."""
     value = record.get(key)
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= LARGEST:
         raise Invalid(f"{key} must be a finite number within the range of float32, got {_short(value)}")
@@ -92,7 +93,7 @@ def number(record: Mapping[str, Any], key: str) -> float:
 
 
 def share(record: Mapping[str, Any], key: str) -> float:
-    """A number in [0, 1]."""
+    """Read a number in [0, 1]."""
     value = number(record, key)
     if not 0 <= value <= 1:
         raise Invalid(f"{key} must be in [0, 1], got {_short(value)}")
@@ -100,7 +101,10 @@ def share(record: Mapping[str, Any], key: str) -> float:
 
 
 def losses(record: Mapping[str, Any], key: str = "losses", most: int = MOST_STEPS) -> NDArray[np.float64]:
-    """One loss per local step. What is beyond all that losses can be would crowd out everybody else's in its cohort."""
+    """Read one loss per local step.
+
+    A value beyond all that losses can be would crowd out everybody else's in its cohort.
+    """
     values = record.get(key)
     if isinstance(values, list) and not 1 <= len(values) <= most:
         raise Invalid(f"{key} must hold one loss per local step, at most {most}, got {len(values)} of them")
@@ -113,7 +117,7 @@ def losses(record: Mapping[str, Any], key: str = "losses", most: int = MOST_STEP
 
 
 def finite(record: Mapping[str, Any], key: str) -> NDArray[np.float64]:
-    """A list of numbers that stay finite at the models' precision."""
+    """Read numbers that stay finite at the models' precision."""
     values = numbers(record, key)
     if not (np.abs(values) <= LARGEST).all():
         raise Invalid(f"{key} holds NaN, infinite values or some beyond the range of float32")
@@ -121,7 +125,7 @@ def finite(record: Mapping[str, Any], key: str) -> NDArray[np.float64]:
 
 
 def numbers(record: Mapping[str, Any], key: str, length: int | None = None) -> NDArray[np.float64]:
-    """A list of numbers, NaN allowed."""
+    """Read a list of numbers, NaN allowed."""
     values = record.get(key)
     if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
         raise Invalid(f"{key} must be a list of numbers, got {_short(values)}")
@@ -134,7 +138,7 @@ def numbers(record: Mapping[str, Any], key: str, length: int | None = None) -> N
 
 
 def counts(record: Mapping[str, Any], key: str, length: int | None = None) -> NDArray[np.int64]:
-    """A list of whole numbers of things."""
+    """Read a list of whole numbers."""
     values = numbers(record, key, length)
     if not ((values >= 0) & (values <= MOST_SAMPLES) & (values == np.floor(values))).all():
         raise Invalid(f"{key} must hold whole numbers in 0..{MOST_SAMPLES}")
@@ -142,7 +146,7 @@ def counts(record: Mapping[str, Any], key: str, length: int | None = None) -> ND
 
 
 def names(values: Any) -> tuple[str, ...]:
-    """Distinct printable names of clients."""
+    """Read distinct printable names of clients."""
     if not isinstance(values, Sequence) or isinstance(values, str) or not 1 <= len(values) <= MOST_NAMES:
         raise Invalid("it must name the clients that it serves")
     for name in values:
@@ -154,7 +158,7 @@ def names(values: Any) -> tuple[str, ...]:
 
 
 def is_number(text: str) -> bool:
-    """Whether `int` can read it: to `isdigit` alone a superscript is a digit too."""
+    """Tell whether `int` can read a text: to `isdigit` alone a superscript is a digit too."""
     return text.isascii() and text.isdigit()
 
 

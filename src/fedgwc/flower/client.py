@@ -1,4 +1,4 @@
-"""What runs at a node: a `ClientApp` that trains the clients it serves, exactly as the simulator would.
+"""The ready-made client app of a node, which trains the clients it serves exactly as the simulator would.
 
 The node's own configuration says whom it serves:
 
@@ -42,60 +42,60 @@ Recipe = str | os.PathLike[str] | Mapping[str, Any] | Experiment | None
 
 @dataclass(frozen=True)
 class Served:
-    """The clients of one node: by name, the row of the node's own federation."""
+    """The clients of one node, on its engine."""
 
     engine: Simulator
-    places: dict[str, int]
+    places: dict[str, int]  # by name: the client's row in the node's own federation
     consents: bool
     model: str  # fingerprint
 
 
 def client_app(recipe: Recipe = None) -> ClientApp:
-    """A ready-made client app for a recipe (its name, file, tables, or the experiment itself)."""
+    """Make a ready-made client app for a recipe (name, file, tables or experiment)."""
     app = private_losses(ClientApp())
     job = recipe if isinstance(recipe, Experiment) else load(recipe)
 
     @lru_cache(maxsize=8)  # a process that serves several messages, or several nodes, builds its data once
     def engine(data: Any) -> Simulator:
-        return engine_for(job, data)
+        return node_simulator(job, data)
 
     def node(context: Context) -> Served:
-        return serve(engine(context.node_config.get("data")), context.node_config)
+        return served_clients(engine(context.node_config.get("data")), context.node_config)
 
     @app.query()
     def identify(message: Message, context: Context) -> Message:
         if refused := message.content.config_records["config"].get("refused"):
             log.error("the server leaves this node out of the run: %.300s", refused)
-        return Message(introduce(node(context)), reply_to=message)
+        return Message(describe_node(node(context)), reply_to=message)
 
     @app.train(mods=[keep_losses])
     def train(message: Message, context: Context) -> Message:
-        return Message(trained(node(context), message.content), reply_to=message)
+        return Message(train_clients(node(context), message.content), reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return Message(scored(node(context), message.content, is_private(message, context)), reply_to=message)
+        return Message(score_clients(node(context), message.content, is_private(message, context)), reply_to=message)
 
     return app
 
 
-def engine_for(job: Experiment, data: Any = None) -> Simulator:
-    """The recipe's federation, or the one in a node's own file."""
+def node_simulator(job: Experiment, data: Any = None) -> Simulator:
+    """Load the recipe's federation, or that in a node's own file."""
     job = job if data is None else with_data(job, data)
     # One by one: what a node trains are a few clients, and worker processes would outlive the message.
     return replace(job, engine=replace(job.engine, how="one-by-one")).simulator(job.federation())
 
 
 def with_data(job: Experiment, data: Any) -> Experiment:
-    """The recipe over a node's own file; what its [data] says besides holds for that file."""
+    """Point the recipe's [data] at a node's own file."""
     return replace(job, tables={**job.tables, "data": {**job.tables["data"], "name": "arrays", "path": str(data)}})
 
 
-def serve(engine: Simulator, config: Mapping[str, Any]) -> Served:
-    """What a node's configuration asks for, or an InputError that says what is wrong with it."""
+def served_clients(engine: Simulator, config: Mapping[str, Any]) -> Served:
+    """Return the clients that a node's configuration names."""
     n, name = engine.federation.n_clients, config.get("name")
     if config.get("data") is None:
-        places = {str(k): k for k in clients_in(config.get("clients"), n)}
+        places = {str(k): k for k in parse_clients(config.get("clients"), n)}
     elif not isinstance(name, str) or not name:
         raise InputError('a node with its own data needs a name of its own: --node-config \'data="..." name="..."\'')
     else:
@@ -103,10 +103,10 @@ def serve(engine: Simulator, config: Mapping[str, Any]) -> Served:
     return Served(engine, places, bool(config.get("share-class-counts", False)), fingerprint(engine.model))
 
 
-def clients_in(text: Any, n_clients: int) -> list[int]:
-    """The clients that "0-3,7" names.
+def parse_clients(text: Any, n_clients: int) -> list[int]:
+    """Parse client numbers such as "0-3,7".
 
-    >>> clients_in("0-3,7", 10)
+    >>> parse_clients("0-3,7", 10)
     [0, 1, 2, 3, 7]
     """
     found: set[int] = set()
@@ -118,15 +118,16 @@ def clients_in(text: Any, n_clients: int) -> list[int]:
     return sorted(found)
 
 
-def introduce(me: Served) -> RecordDict:
+def describe_node(me: Served) -> RecordDict:
+    """Answer which clients this node serves and what their data look like."""
     f = me.engine.federation
     about: dict[str, Any] = {"protocol": PROTOCOL, "names": list(me.places), "n-classes": f.n_classes, "shape": list(f.shape)}
     scale = {key: list(values) for key, values in (("mean", f.mean), ("std", f.std)) if values}
     return RecordDict({"identity": ConfigRecord({**about, **scale})})
 
 
-def trained(me: Served, content: RecordDict) -> RecordDict:
-    """The reply to a training message; a client whose training fails or explodes is left out of it."""
+def train_clients(me: Served, content: RecordDict) -> RecordDict:
+    """Answer a training message; clients whose training fails are left out."""
     models, config, places = _question(me, content)
     seed, numbers = cast(int, config["seed"]), cast(list[int], config["numbers"])
     arrays, reply = ArrayRecord(), RecordDict({"about": ConfigRecord({"model": me.model})})
@@ -154,18 +155,22 @@ def trained(me: Served, content: RecordDict) -> RecordDict:
 def train_one(
     engine: Simulator, client: int, number: int, start: Tensor, seed: int, work: Work | None = None
 ) -> tuple[Tensor, Tensor]:
-    """One client's model [D] and losses [S]; NaN: it cannot train. Minibatches follow from (seed, number), wherever data lie."""
+    """Train one client: its model [D] and losses [S], NaN if it cannot train.
+
+    Minibatches follow from (seed, number), wherever data lie.
+    """
     theta, losses = engine.train_one(client, int(random.keys(seed, np.array([number]))[0]), start, work)
     return theta, losses.cpu()
 
 
-def scored(me: Served, content: RecordDict, private: bool = False) -> RecordDict:
+def score_clients(me: Served, content: RecordDict, private: bool = False) -> RecordDict:
+    """Answer an evaluation message; private losses become choices of models."""
     models, config, places = _question(me, content)
     split: Split = "train" if config.get("split") == "train" else "test"
     scores = me.engine.evaluate(np.array(places, np.int64), models, np.array(config["which"], np.int64), split)
     loss = scores.loss
     if private:
-        loss = choices(scores.clients, loss) if split == "train" else np.full_like(loss, np.nan)
+        loss = best_models(scores.clients, loss) if split == "train" else np.full_like(loss, np.nan)
     record = MetricRecord({"loss": loss.tolist()})
     for name, values in (("correct", scores.correct), ("total", scores.total)):
         record[name] = values.sum(1).astype(int).tolist()
@@ -174,21 +179,21 @@ def scored(me: Served, content: RecordDict, private: bool = False) -> RecordDict
     return RecordDict({"scores": record, "about": ConfigRecord({"model": me.model})})
 
 
-def choices(clients: Ids, losses: Floats) -> Floats:
-    """In place of losses [n]: 0 for each client's best model, 1 for its others.
+def best_models(clients: Ids, losses: Floats) -> Floats:
+    """Replace losses [n] by 0 for each client's best model, 1 for others.
 
-    >>> choices(np.array([5, 5, 7, 7]), np.array([0.3, 0.2, 0.1, np.nan])).tolist()
+    >>> best_models(np.array([5, 5, 7, 7]), np.array([0.3, 0.2, 0.1, np.nan])).tolist()
     [1.0, 0.0, 0.0, 1.0]
     """
-    said = np.ones(len(losses))
+    chosen = np.ones(len(losses))
     for k in np.unique(clients):
         mine = np.flatnonzero(clients == k)
-        said[mine[np.nan_to_num(losses[mine], nan=np.inf).argmin()]] = 0.0
-    return said
+        chosen[mine[np.nan_to_num(losses[mine], nan=np.inf).argmin()]] = 0.0
+    return chosen
 
 
 def _question(me: Served, content: RecordDict) -> tuple[Tensor, ConfigRecord, list[int]]:
-    """The models [M, D], the configuration and the places of the clients asked; a node trusts the server no more than it must."""
+    """Read a question: models [M, D], configuration, and the clients' rows."""
     config, records = content.config_records["config"], content.array_records["models"]
     if config.get("protocol") != PROTOCOL or config.get("model") != me.model:
         raise InputError("the server trains another model or speaks another protocol; use the same recipe and fedgwc version")

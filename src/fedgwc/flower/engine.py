@@ -27,7 +27,7 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.types import Costs, Ids, Scores, Split, TooFewReplies, Updates
 from fedgwc.core.work import Work
 from fedgwc.flower.checks import UNREADABLE, Invalid
-from fedgwc.flower.mailbox import Letter, Post, Reply, is_away, reason_of
+from fedgwc.flower.mailbox import Mailbox, Outgoing, Reply, error_reason, is_away
 from fedgwc.flower.options import Options
 from fedgwc.flower.private_server import PrivateLosses
 from fedgwc.flower.roster import Roster
@@ -48,23 +48,23 @@ class FlowerEngine:
         self, grid: Grid, roster: Roster, wire: Wire, options: Options | None = None, private: PrivateLosses | None = None
     ) -> None:
         self.roster, self.wire, self.options, self.private = roster, wire, options or Options(), private
-        self.post = Post(grid, self.options.poll)
+        self.mailbox = Mailbox(grid, self.options.poll)
         self.costs = Costs()  # bytes as they went over the wire
         self.number = 0  # of the round
         self.labels: Ids = np.zeros(len(roster), np.int64)  # [N], for stand-ins
-        self.n_answered = 0  # since `begin`
+        self.n_answered = 0  # since `begin_round`
         self.tested: list[tuple[float, int, int]] = []  # likewise
         self._losses: list[float] = []  # likewise, of each client that told them
 
-    def begin(self, number: int, labels: Ids) -> None:
-        """Before each round: its number, and which model serves whom (who may stand in for whom)."""
+    def begin_round(self, number: int, labels: Ids) -> None:
+        """Begin a round: its number, and each client's cluster [N], for stand-ins."""
         self.number = self.roster.round = number
         self.labels = labels
         self.n_answered, self.tested, self._losses = 0, [], []
 
     @property
     def median_loss(self) -> float:
-        """The usual client's training loss since `begin`; NaN: private."""
+        """Return the median client's training loss since `begin_round`; NaN: private."""
         return float(np.median(self._losses)) if self._losses else np.nan
 
     # The Engine protocol
@@ -74,17 +74,17 @@ class FlowerEngine:
             raise InputError(
                 "nodes train whole models towards the one that was sent: an anchor or a mask cannot be sent to them yet"
             )
-        tasks = self._present(clients, which, seed, among=self.labels)
+        tasks = self._with_stand_ins(clients, which, seed, among=self.labels)
         answers = self._ask(tasks, lambda t: self.wire.train(t, models, seed, self.number), self.wire.trained)
         self.tested += [a.test for a in answers if a.test is not None]
         before, rounding = dict(self.roster.invalid), torch.finfo(models.dtype).eps
         try:
-            enough = self._enough(answers, len(models))
+            enough = self._of_answered_models(answers, len(models))
             private = self.private and self.private.rewards_and_readings(enough, self._ask, self.number, rounding)
-        finally:  # good is who was so in every exchange
+        finally:  # valid are those whose replies were so in every exchange
             for a in answers:
                 if self.roster.invalid.get(a.task.number) == before.get(a.task.number):
-                    self.roster.good(a.task.number, a.size, a.counts)
+                    self.roster.record_valid(a.task.number, a.size, a.counts)
         updates = self._updates(enough, models)
         if private:
             rewards, readings = map(torch.from_numpy, private)
@@ -97,11 +97,11 @@ class FlowerEngine:
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
         clients, which = np.asarray(clients, np.int64), np.asarray(which, np.int64)
-        if split == "train" and not self.wire.compares:
+        if split == "train" and not self.wire.compares_models:
             raise TooFewReplies("clients of this app cannot compare models in private")
         if split == "train":  # the algorithm asks a cohort: stand-ins may answer in its place, all questions of one client alike
             cohort = np.unique(clients)
-            present = {t.row: t.number for t in self._present(cohort, np.arange(len(cohort)), self.number)}
+            present = {t.row: t.number for t in self._with_stand_ins(cohort, np.arange(len(cohort)), self.number)}
             stand_in = [present.get(int(np.searchsorted(cohort, k)), -1) for k in clients]
             clients = np.array(stand_in, np.int64)
         can = np.isin(clients, self.roster.available())
@@ -113,7 +113,7 @@ class FlowerEngine:
         return _scores(scored)
 
     def losses(self, names: Sequence[str], models: Tensor) -> dict[str, Tensor]:
-        """[M] per client: the loss of each model on its training data, for clients that have no number yet."""
+        """Return losses [M] of all models for clients without a number, by name."""
         first = len(self.roster)
         tasks = [Task(first + i, name, m) for i, name in enumerate(names) for m in range(len(models))]
         found: dict[str, list[float]] = {}
@@ -123,8 +123,10 @@ class FlowerEngine:
 
     # Who is asked
 
-    def _present(self, clients: Ids, which: Ids, seed: int, among: Ids | None = None) -> list[Task]:
-        """The cohort as it can be asked; a stand-in has the label of the absent, or any where labels do not count.
+    def _with_stand_ins(self, clients: Ids, which: Ids, seed: int, among: Ids | None = None) -> list[Task]:
+        """Replace absent clients of a cohort by stand-ins with the same label.
+
+        Without labels (`among`) anybody may stand in.
 
         Nobody stands in for a client that is to train another model than its label's: one of its own, or of newcomers.
         """
@@ -149,29 +151,29 @@ class FlowerEngine:
     # One exchange
 
     def _ask(self, tasks: list[Task], put: Put, read: Read[Answer]) -> list[Answer]:
-        """All valid answers, in the order of the tasks."""
+        """Ask nodes and return all valid answers, in the order of the tasks."""
         at, order = self.roster.node, {task: i for i, task in enumerate(tasks)}
         by_node = groupby(sorted(tasks, key=lambda t: (at[t.name], t.number, t.row)), key=lambda t: at[t.name])
         asked = [(node, question) for node, mine in by_node for question in put(list(mine))]
-        before = self.post.bytes_down, self.post.bytes_up
-        letters = [Letter(node, question.kind, question.content) for node, question in asked]
-        replies = self.post.exchange(letters, self.options.deadline, str(self.number))
-        self.costs = self.costs.plus(bytes_down=self.post.bytes_down - before[0], bytes_up=self.post.bytes_up - before[1])
+        before = self.mailbox.bytes_down, self.mailbox.bytes_up
+        outgoing = [Outgoing(node, question.kind, question.content) for node, question in asked]
+        replies = self.mailbox.exchange(outgoing, self.options.deadline, str(self.number))
+        self.costs = self.costs.plus(bytes_down=self.mailbox.bytes_down - before[0], bytes_up=self.mailbox.bytes_up - before[1])
         answers: list[Answer] = []
         for (node, question), reply in zip(asked, replies, strict=True):
-            answers += self._judge(self._read(node, question.tasks, reply, read))
+            answers += self._without_invalid(self._read(node, question.tasks, reply, read))
         return sorted(answers, key=lambda a: order[a.task])
 
     def _read(self, node: int, tasks: tuple[Task, ...], reply: Reply | None, read: Read[Answer]) -> dict[Task, Answer | Invalid]:
         if reply is None or is_away(reply):
-            self.roster.kept_silent(node)
+            self.roster.no_answer(node)
             return {}
         self.roster.answered(node)
         if isinstance(reply, Invalid):
             return dict.fromkeys(tasks, reply)
         if reply.has_error():  # it is there but could not do it: missing rows, and nothing to hold against its clients
-            log.warning("round %d: the app on node %d failed: %.300r", self.number, node, reason_of(reply.error))
-            self.roster.doubtful.add(node)
+            log.warning("round %d: the app on node %d failed: %.300r", self.number, node, error_reason(reply.error))
+            self.roster.ask_again.add(node)
             return {}
         try:
             return read(reply.content, tasks)
@@ -180,17 +182,18 @@ class FlowerEngine:
         except UNREADABLE as error:
             return dict.fromkeys(tasks, Invalid(f"it cannot be read: {error!r}"))
 
-    def _judge(self, answers: Found[Answer]) -> list[Answer]:
+    def _without_invalid(self, answers: Found[Answer]) -> list[Answer]:
+        """Drop and record the answers of clients that sent an invalid one."""
         bad = {task.number: answer for task, answer in answers.items() if isinstance(answer, Invalid)}
         for number, reason in bad.items():
             if number < len(self.roster):  # somebody who is not in yet has no record
-                self.roster.strike(number, str(reason))
+                self.roster.record_invalid(number, str(reason))
         return [a for task, a in answers.items() if not isinstance(a, Invalid) and task.number not in bad]
 
     # What is kept
 
-    def _enough(self, answers: list[Trained], n_models: int) -> list[Trained]:
-        """Answers for models that got enough of them."""
+    def _of_answered_models(self, answers: list[Trained], n_models: int) -> list[Trained]:
+        """Keep the answers for models that got enough of them."""
         least = self.options.min_replies
         got = np.bincount(np.array([a.task.row for a in answers], np.int64), minlength=n_models)
         few = np.flatnonzero((got > 0) & (got < least))
@@ -214,7 +217,7 @@ class FlowerEngine:
 
 
 def _scores(scored: list[Scored]) -> Scores:
-    """By class if every client answered so, else all classes in one column."""
+    """Collect scores by class if all clients told them, else in one column."""
     clients, loss = np.array([s.task.number for s in scored], np.int64), np.array([s.loss for s in scored], np.float64)
     widths = {len(s.total) for s in scored} or {1}
     if len(widths) > 1:

@@ -1,4 +1,4 @@
-"""A run watched in the server app's log."""
+"""A run's progress in the server app's log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from fedgwc.core.text import plural
 from fedgwc.runs.progress import Silent
 
-FATES = {"moved": "loses some", "confirmed": "keeps its own model", "rejoined": "is whole again"}  # what came of a division
+OUTCOMES = {"moved": "loses some", "confirmed": "keeps its own model", "rejoined": "is whole again"}  # what came of a division
 log = logging.getLogger("fedgwc")
 
 
@@ -25,11 +25,11 @@ class LogProgress(Silent):
             log.info("going on after round %d", done)
 
     def message(self, text: str) -> None:
-        log.info("%s", text)
+        log.warning("%s", text)
 
     def decided(self, number: int, decision: Mapping[str, Any]) -> None:
-        fate = "is divided" if decision["divides"] else FATES.get(decision["reason"], "stays whole")
-        log.info("cluster %d of %d clients %s: %s", decision["cluster"], decision["clients"], fate, decision["why"])
+        outcome = "is divided" if decision["divides"] else OUTCOMES.get(decision["reason"], "stays whole")
+        log.info("cluster %d of %d clients %s: %s", decision["cluster"], decision["clients"], outcome, decision["why"])
 
     def evaluated(self, row: Mapping[str, Any]) -> None:
         facts = f"{plural(row['answered'], 'answer')}, {plural(row['clusters'], 'cluster')}"
@@ -38,7 +38,7 @@ class LogProgress(Silent):
 
 
 def show_log() -> None:
-    """Let the log be seen in the app's output, once."""
+    """Show the log in the app's output."""
     if not log.handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("fedgwc %(levelname)s: %(message)s"))

@@ -29,7 +29,10 @@ HIGH, LOW = 2.0**10, 2.0**40
 
 
 def encode(values: Floats, parties: int) -> Words:
-    """Fixed point modulo 2^64: [...] -> [2, ...], so that sums over so many parties cannot overflow."""
+    """Write numbers [...] in fixed point modulo 2^64, as [2, ...].
+
+    Sums over so many parties cannot overflow.
+    """
     scaled = values * HIGH
     if not 1 <= parties <= MOST_PARTIES or not (np.abs(scaled) < 2.0**62 / parties).all():
         raise InputError(f"a number is too large for a sum over {parties} parties")  # which one is not to be known
@@ -38,20 +41,22 @@ def encode(values: Floats, parties: int) -> Words:
 
 
 def decode(total: Words) -> Floats:
-    """The sum [...] of encoded numbers [2, ...]."""
+    """Read back a sum [...] of encoded numbers [2, ...]."""
     return np.asarray(total[0].view(np.int64) / HIGH + total[1] / (HIGH * LOW), np.float64)
 
 
 def new_secret() -> bytes:
+    """Draw a party's secret for one sum."""
     return X25519PrivateKey.generate().private_bytes_raw()
 
 
 def public_key(secret: bytes) -> bytes:
+    """Return the key that a party shows the others."""
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
-def is_sound(key: bytes) -> bool:
-    """Whether a public key gives secrets: some points give everybody the same."""
+def is_valid_key(key: bytes) -> bool:
+    """Tell whether a public key gives secrets: some points give everybody the same."""
     try:
         X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
     except ValueError:
@@ -60,7 +65,7 @@ def is_sound(key: bytes) -> bool:
 
 
 def mask(secret: bytes, keys: Iterable[bytes], purpose: bytes, shape: tuple[int, ...]) -> Words:
-    """What the owner of `secret` adds to its numbers in a sum over the owners of `keys`.
+    """Compute the mask of the owner of `secret` for a sum over `keys`.
 
     All parties must name the same keys and the same purpose, or nothing cancels. A secret and a purpose may be used once.
     """
@@ -79,7 +84,7 @@ def mask(secret: bytes, keys: Iterable[bytes], purpose: bytes, shape: tuple[int,
 
 
 def _stream(shared: bytes, about: bytes, shape: tuple[int, ...]) -> Words:
-    """Words that only the two owners of a shared secret can tell from random ones."""
+    """Expand a shared secret to words that look random to all others."""
     key = HKDF(SHA256(), KEY_BYTES, salt=None, info=b"fedgwc masked sum" + about).derive(shared)
     # The nonce may be fixed because the key is used for this one stream.
     cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
@@ -87,5 +92,5 @@ def _stream(shared: bytes, about: bytes, shape: tuple[int, ...]) -> Words:
 
 
 def total(masked: Sequence[Words]) -> Words:
-    """The sum of all parties' masked numbers, in which the masks have cancelled."""
+    """Add all parties' masked numbers, so that the masks cancel."""
     return np.asarray(np.add.reduce(np.stack(masked), axis=0), np.uint64)

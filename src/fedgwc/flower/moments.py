@@ -1,4 +1,4 @@
-"""What a cohort's losses say, from sums over its clients alone. Losses are taken around a centre near their mean.
+"""Statistics of a cohort's losses from sums over its clients alone, around a centre near their mean.
 
 n clients of which client k made the first steps[k] steps; S steps are counted. The weights are 1 or sample counts.
 """
@@ -17,12 +17,15 @@ NOISE = 2.0**-46  # a variance below is rounding
 
 
 def counted_steps(steps: Sequence[int]) -> int:
-    """S: the steps that at least three clients made. A sum over fewer would tell too much of each, and Eq. 1 leaves it out."""
+    """Count the steps S that at least three clients made.
+
+    A sum over fewer would tell too much of each, and Eq. 1 leaves it out.
+    """
     return sorted(steps)[-SMALLEST_COHORT]
 
 
 def padded(losses: Sequence[Sequence[float]], n_steps: int) -> Floats:
-    """[n, S], NaN where a client made fewer steps."""
+    """Arrange losses as [n, S], NaN where a client made fewer steps."""
     x = np.full((len(losses), n_steps), np.nan)
     for row, values in zip(x, losses, strict=True):
         row[: len(values)] = values[:n_steps]
@@ -30,16 +33,20 @@ def padded(losses: Sequence[Sequence[float]], n_steps: int) -> Floats:
 
 
 def moments(losses: Floats, weights: Floats, centre: Floats) -> Floats:
-    """Weighted sums of d and d^2, d = loss - centre: losses [n, S] with NaN, weights [n], centre [S] -> [2, S]."""
+    """Sum d and d^2, d = loss - centre, by weights: [2, S].
+
+    losses [n, S] with NaN, weights [n], centre [S].
+    """
     d = np.where(np.isfinite(losses), losses - centre, 0.0)
     return np.stack([weights @ d, weights @ d**2])
 
 
 def statistics(sums: Floats, steps: Ids, weights: Floats | None, centre: Floats, rounding: float) -> tuple[Floats, Floats]:
-    """(mean [S], variance [S]) as `gaussian_rewards` has them, plain if there are no weights [n]; 0 where losses are equal.
+    """Compute each step's mean [S] and variance [S] from sums.
 
-    Whether they are equal up to rounding is judged by their mean: the largest loss, which that function takes, is not known.
-    Sums that cannot come from losses raise ValueError.
+    As `gaussian_rewards` has them, plain if there are no weights [n]; a variance is 0 where losses are equal. Whether they are
+    equal up to rounding is judged by their mean: the largest loss, which that function takes, is not known. Sums that cannot
+    come from losses raise ValueError.
     """
     made = steps[:, None] > np.arange(sums.shape[1])  # [n, S]
     n = (made if weights is None else made * weights[:, None]).sum(0)
@@ -53,18 +60,20 @@ def statistics(sums: Floats, steps: Ids, weights: Floats | None, centre: Floats,
 
 
 def squared_means(losses: Floats, mean: Floats) -> float:
-    """Sum of the clients' own mean losses squared, around the cohort's mean [S], each once per step made: losses [n, S] with NaN.
+    """Sum the squares of clients' mean losses around the cohort's mean [S].
 
-    Divided by S: so it is no larger than the squares of one step.
+    losses [n, S] with NaN; each client counts once per step made. Divided by S, so it is no larger than the squares of one
+    step.
     """
     made = np.isfinite(losses)
     return float((np.where(made, losses - mean, 0.0).sum(1) ** 2 / made.sum(1)).sum() / len(mean))
 
 
 def variances(own: float, sums: Floats, steps: Ids) -> tuple[float, float]:
-    """(between, within) as `loss_variances` has them, from the sum of `squared_means` and the plain sums of `moments` [2, S].
+    """Compute the variances (between, within) of clients' losses from sums.
 
-    Sums that cannot come from losses raise ValueError.
+    As `loss_variances` has them, from the sum of `squared_means` and the plain sums of `moments` [2, S]. Sums that
+    cannot come from losses raise ValueError.
     """
     n, S = len(steps), sums.shape[1]
     made = np.minimum(steps, S)

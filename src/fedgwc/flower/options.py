@@ -1,4 +1,4 @@
-"""What an operator may set about a real federation; what is learnt and how stands in the recipe."""
+"""The operator's settings of a real federation; the recipe says what is learnt and how."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedgwc.flower.checks import MOST_STEPS
 
 @dataclass(frozen=True)
 class Options:
-    """How long to wait, for how many, and how much to put up with."""
+    """Deadlines, numbers of clients to wait for, and limits."""
 
     deadline: float = 120.0  # seconds for one exchange: the time to live of its messages
     min_replies: int = SMALLEST_COHORT  # valid answers without which a cluster stays as it is
@@ -35,7 +35,6 @@ class Options:
         for name in ("min_replies", "min_clients", "max_clients", "retries", "strikes", "max_steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-
         if self.min_clients > self.max_clients:
             raise InputError(
                 f"min_clients = {self.min_clients} are more than max_clients = {self.max_clients} lets in; change one"
@@ -43,6 +42,9 @@ class Options:
 
     @classmethod
     def read(cls, run_config: Mapping[str, Any]) -> Options:
-        """From a Flower run's configuration, where keys have dashes; keys of others are left alone."""
+        """Read options from a Flower run's configuration, where keys have dashes.
+
+        Keys of others are left alone.
+        """
         known = {key.replace("-", "_"): value for key, value in run_config.items()}
         return override(cls(), {k: v for k, v in known.items() if k in cls.__dataclass_fields__}, "run-config")

@@ -35,7 +35,10 @@ _SECRET, _LOSSES, _SIZES, _SUMMED, _KEYS = (f"fedgwc-{name}" for name in ("secre
 
 
 def private_losses(app: ClientApp) -> ClientApp:
-    """Let an app answer for losses that it keeps. Its training is to be registered with `@app.train(mods=[keep_losses])`."""
+    """Let an app answer for losses that it keeps.
+
+    Its training is to be registered with `@app.train(mods=[keep_losses])`.
+    """
 
     @app.query(SUM)
     def sums(message: Message, context: Context) -> Message:
@@ -49,7 +52,10 @@ def private_losses(app: ClientApp) -> ClientApp:
 
 
 def keep_losses(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """A Flower mod for training: takes `losses` out of every metric record of the reply, and adds `steps` and a key."""
+    """Take `losses` out of a training reply; a Flower mod.
+
+    Every metric record gets `steps` in their place, and the reply a key.
+    """
     if not is_private(message, context):
         return call_next(message, context)
     reply = call_next(message, context)
@@ -59,7 +65,7 @@ def keep_losses(message: Message, context: Context, call_next: ClientAppCallable
 
 
 def is_private(message: Message, context: Context) -> bool:
-    """Whether the server asks for private losses; a node that insists on them answers nothing else."""
+    """Tell whether losses are to stay private; refuse otherwise where the node insists."""
     asked = any(record.get(PRIVATE) is True for record in message.content.config_records.values())
     if not asked and context.node_config.get(PRIVATE):
         raise InputError(f"this node keeps its losses private; start the run with {PRIVATE} = true")
@@ -73,7 +79,7 @@ def _keep(state: RecordDict, reply: RecordDict) -> None:
         values = record.pop("losses", None)
         if values is None:
             continue
-        check(cast(list[float], values))
+        check_losses(cast(list[float], values))
         losses[name], sizes[name], record["steps"] = values, record["num-examples"], len(cast(list[float], values))
     secret = masking.new_secret()
     state[_LOSSES], state[_SIZES], state[_SECRET] = losses, sizes, ConfigRecord({"secret": secret})
@@ -81,18 +87,19 @@ def _keep(state: RecordDict, reply: RecordDict) -> None:
 
 
 def forget(state: RecordDict) -> None:
+    """Delete a round's losses and secret."""
     for name in (_SECRET, _LOSSES, _SIZES, _SUMMED, _KEYS):
         state.pop(name, None)
 
 
-def check(losses: Sequence[float]) -> None:
-    """Nobody else can: a sum does not show whose loss spoiled it."""
+def check_losses(losses: Sequence[float]) -> None:
+    """Refuse losses that would spoil a sum, since a sum does not show whose did."""
     if not len(losses) or not (np.abs(losses) <= LARGEST).all():
         raise InputError(f"private losses must be between -{LARGEST:g} and {LARGEST:g}, one per local step")
 
 
 def masked_sums(state: RecordDict, content: RecordDict) -> RecordDict:
-    """This node's part of every sum it is asked for."""
+    """Return this node's masked part of every sum it is asked for."""
     if _SECRET not in state or _SUMMED in state:
         raise InputError("this node holds no losses that have not been summed yet")
     secret = cast(bytes, state.config_records[_SECRET]["secret"])
@@ -101,7 +108,7 @@ def masked_sums(state: RecordDict, content: RecordDict) -> RecordDict:
     for model, asked in content.config_records.items():
         keys, mine = set(cast(list[bytes], asked["keys"])), cast(list[str], asked["mine"])
         steps, scale, centre = cast(list[int], asked["steps"]), cast(float, asked["scale"]), np.array(asked["centre"])
-        _company(keys, mine, steps, taken=[n for group in groups.values() for n in cast(list[str], group)])
+        _check_parties(keys, mine, steps, taken=[n for group in groups.values() for n in cast(list[str], group)])
         x = padded([cast(list[float], losses[name]) for name in mine], counted_steps(steps))
         weights = np.array([cast(int, sizes[name]) * scale if scale else 1.0 for name in mine])
         words = masking.encode(moments(x, weights, centre), len(keys))
@@ -113,11 +120,12 @@ def masked_sums(state: RecordDict, content: RecordDict) -> RecordDict:
 
 
 def purpose(model: str, asked: ConfigRecord) -> bytes:
-    """All parties of a sum must have been told the same, or their masks do not cancel."""
+    """Bind a mask to what all parties of a sum were told."""
     return json.dumps([model, *(asked[key] for key in ("steps", "centre", "scale"))]).encode()
 
 
-def _company(keys: set[bytes], mine: Sequence[str], steps: Sequence[int], taken: Iterable[str]) -> None:
+def _check_parties(keys: set[bytes], mine: Sequence[str], steps: Sequence[int], taken: Iterable[str]) -> None:
+    """Refuse a sum that could reveal a single client's losses."""
     others = len(steps) - len(mine)
     if len(set(mine)) != len(mine) or set(mine) & set(taken):
         raise InputError("a client's losses may enter one sum only")
@@ -126,27 +134,27 @@ def _company(keys: set[bytes], mine: Sequence[str], steps: Sequence[int], taken:
 
 
 def own_rewards(state: RecordDict, content: RecordDict) -> RecordDict:
-    """Each client's own reward, from the statistics of the cohort that it was summed with, and the sums of means around them."""
+    """Return each client's reward and the node's masked sums of means."""
     groups = state.config_records.get(_SUMMED, ConfigRecord())
     rewards, means = MetricRecord(), ArrayRecord()
-    for model, told in content.config_records.items():
+    for model, statistics in content.config_records.items():
         if model not in groups:
             raise InputError("this node has not been part of such a sum, or has told its rewards already")
         names = cast(list[str], groups[model])
-        mean, variance = (np.array(told[key], np.float64) for key in ("mean", "variance"))
+        mean, variance = (np.array(statistics[key], np.float64) for key in ("mean", "variance"))
         if mean.shape != variance.shape or not np.isfinite([mean, variance]).all() or (variance < 0).any():
             raise InputError("mean and variance must be finite numbers, one per step, and no variance negative")
         x = padded([cast(list[float], state.metric_records[_LOSSES][n]) for n in names], len(mean))
         rewards.update(zip(names, rewards_around(x, mean, variance).tolist(), strict=True))
-        if told.get("plain"):
+        if statistics.get("plain"):
             secret = cast(bytes, state.config_records[_SECRET]["secret"])
             keys = set(cast(list[bytes], state.config_records[_KEYS][model]))
             words = masking.encode(np.array(squared_means(x, mean)), len(keys))
-            means[model] = Array(words + masking.mask(secret, keys, _around(model, told), words.shape))
+            means[model] = Array(words + masking.mask(secret, keys, _means_purpose(model, statistics), words.shape))
     forget(state)
     return RecordDict({"rewards": rewards, "means": means})
 
 
-def _around(model: str, told: ConfigRecord) -> bytes:
-    """Never the purpose of a first sum, so that no mask is used twice."""
-    return json.dumps([model, told["mean"], told["variance"]]).encode()
+def _means_purpose(model: str, statistics: ConfigRecord) -> bytes:
+    """Bind the second mask to other words than the first, so that none is used twice."""
+    return json.dumps([model, statistics["mean"], statistics["variance"]]).encode()

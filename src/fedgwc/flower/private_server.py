@@ -3,7 +3,7 @@
 With the rewards comes another masked sum, of the clients' mean losses squared: with it the server knows what the cohort's
 losses say as a whole (`Updates.readings`). Where it fails the rewards count all the same.
 
-The parties of a sum are nodes: each adds up its own clients and masks the result. `keeping` is the other side.
+The parties of a sum are nodes: each adds up its own clients and masks the result. `private_client` is the other side.
 
 A party that fails between training and sum makes that sum worthless. It is not tried again with those who are left: two sums
 over the same losses that differ by one client would tell that client's losses. So that model's cohort has no rewards in this
@@ -28,15 +28,14 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import SaysWhatItNeeds
 from fedgwc.core.sampling import SMALLEST_COHORT
 from fedgwc.core.types import Floats, Ids
-from fedgwc.flower import checks, masking
+from fedgwc.flower import checks, masking, moments
 from fedgwc.flower.checks import Invalid
-from fedgwc.flower.moments import counted_steps, statistics, variances
 from fedgwc.flower.private_client import REWARD, SUM
-from fedgwc.flower.wire import Kept, Question, Rewarded, Summed, Task, Trained
+from fedgwc.flower.wire import KeptLosses, Question, Rewarded, Summed, Task, Trained
 from fedgwc.io.atomic import write_atomically
 
 log = logging.getLogger("fedgwc")
-UNKNOWN: Floats = np.full(4, np.nan)  # readings
+UNKNOWN_READINGS: Floats = np.full(4, np.nan)  # readings
 
 
 class Ask(Protocol):
@@ -49,7 +48,7 @@ class Ask(Protocol):
 class Cohort:
     """The clients that trained the same model, and what all their nodes are told."""
 
-    members: dict[Task, Kept]  # n
+    members: dict[Task, KeptLosses]  # n
     steps: Ids  # [n]
     weights: Floats | None  # [n], mean 1
     scale: float  # weight per sample; 0: all weigh 1
@@ -62,16 +61,16 @@ class Cohort:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the sums of a cohort say."""
+class CohortStatistics:
+    """A cohort's sums, and the mean and variance of its losses."""
 
     sums: Floats  # [2, S]
     mean: Floats  # [S]
     variance: Floats  # [S]
 
 
-def privacy_of(algorithm: Any, note: Path | None = None) -> PrivateLosses | None:
-    """Return how this algorithm's losses can stay private, None if it needs none; InputError if they cannot."""
+def private_losses_for(algorithm: Any, note: Path | None = None) -> PrivateLosses | None:
+    """Return the private exchanges for an algorithm; None if it needs no losses."""
     learns_from = algorithm.learns_from if isinstance(algorithm, SaysWhatItNeeds) else None
     if learns_from == "sums":  # IFCA's clients say which model fits best, not how well
         return None
@@ -87,29 +86,30 @@ def privacy_of(algorithm: Any, note: Path | None = None) -> PrivateLosses | None
 
 
 class PrivateLosses:
-    """The two exchanges after a training that FedGWC learns from. A file may note the last round that got so far."""
+    """The two exchanges after a training; a file may note the last round that had them."""
 
     def __init__(self, weighted: bool = False, note: Path | None = None) -> None:
         self.weighted, self.note = weighted, note
         self.centre: Floats = np.zeros(1)  # [S] the last round's mean: sums around it keep the most digits
 
     def rewards_and_readings(self, answers: Sequence[Trained], ask: Ask, number: int, rounding: float) -> tuple[Floats, Floats]:
-        """[n] and [n, 4] as in `Updates`; NaN where there is none."""
-        cohorts = self._cohorts(answers) if self._is_new(number) else {}
-        told = self._statistics(cohorts, ask, rounding)
-        tasks = [t for row in told for t in cohorts[row].members]
+        """Return rewards [n] and readings [n, 4] as in `Updates`; NaN: none."""
+        cohorts = self._cohorts(answers) if self._is_first_attempt(number) else {}
+        statistics = self._statistics(cohorts, ask, rounding)
+        tasks = [t for row in statistics for t in cohorts[row].members]
         found: list[Rewarded] = ask(
-            tasks, lambda mine: [_ask_reward(mine, told, cohorts)], lambda c, t: _read_rewards(c, t, cohorts)
+            tasks, lambda mine: [_ask_reward(mine, statistics, cohorts)], lambda c, t: _read_rewards(c, t, cohorts)
         )
         by_task = {r.task: r.reward for r in found}
-        by_row = {row: _readings(row, cohorts[row], told[row], found) for row in told}
-        if told:
-            means = [t.mean for t in told.values()]
+        by_row = {row: _readings(row, cohorts[row], statistics[row], found) for row in statistics}
+        if statistics:
+            means = [s.mean for s in statistics.values()]
             self.centre = np.array([np.mean([m[s] for m in means if s < len(m)]) for s in range(max(map(len, means)))])
         rewards = np.array([by_task.get(a.task, np.nan) for a in answers], np.float64)
-        return rewards, np.array([by_row.get(a.task.row, UNKNOWN) for a in answers])
+        return rewards, np.array([by_row.get(a.task.row, UNKNOWN_READINGS) for a in answers])
 
-    def _is_new(self, number: int) -> bool:
+    def _is_first_attempt(self, number: int) -> bool:
+        """Note a round whose losses are summed; False if that was done before."""
         if self.note is None:
             return True
         if self.note.exists() and _number_in(self.note) >= number:
@@ -119,7 +119,7 @@ class PrivateLosses:
         return True
 
     def _cohorts(self, answers: Sequence[Trained]) -> dict[int, Cohort]:
-        """By model; fewer than three clients are no company to hide in."""
+        """Group answers by model; fewer than three clients could not hide in a sum."""
         found = {}
         for row in sorted({a.task.row for a in answers}):
             cohort = {a.task: a.kept for a in answers if a.task.row == row and a.kept is not None}
@@ -128,16 +128,16 @@ class PrivateLosses:
             sizes = np.array([a.size for a in answers if a.task in cohort], np.float64)
             steps = np.array([kept.steps for kept in cohort.values()], np.int64)
             scale = len(sizes) / float(sizes.sum()) if self.weighted else 0.0
-            S = counted_steps(steps.tolist())
+            S = moments.counted_steps(steps.tolist())
             centre = np.pad(self.centre, (0, max(0, S - len(self.centre))), "edge")[:S]
             found[row] = Cohort(cohort, steps, sizes * scale if scale else None, scale, centre)
         return found
 
-    def _statistics(self, cohorts: dict[int, Cohort], ask: Ask, rounding: float) -> dict[int, Told]:
-        """Of every cohort of which each node has sent its sum."""
+    def _statistics(self, cohorts: dict[int, Cohort], ask: Ask, rounding: float) -> dict[int, CohortStatistics]:
+        """Compute statistics of every cohort whose nodes have all sent their sums."""
         tasks = [t for c in cohorts.values() for t in c.members]
         sums: list[Summed] = ask(tasks, lambda mine: [_ask_sum(mine, cohorts)], lambda c, t: _read_sums(c, t, cohorts))
-        told = {}
+        found = {}
         for row, c in cohorts.items():
             words = {c.members[s.task].key: s.words for s in sums if s.task.row == row}  # by node
             if len(words) < len(c.keys):
@@ -145,13 +145,14 @@ class PrivateLosses:
                 continue
             total = masking.decode(masking.total(list(words.values())))
             try:
-                told[row] = Told(total, *statistics(total, c.steps, c.weights, c.centre, rounding))
+                found[row] = CohortStatistics(total, *moments.statistics(total, c.steps, c.weights, c.centre, rounding))
             except ValueError as reason:
                 log.warning("model %d: somebody spoiled the sum, %s; no rewards this time", row, reason)
-        return told
+        return found
 
 
 def _number_in(note: Path) -> int:
+    """Read the last round whose losses were summed."""
     try:
         return int(note.read_text())
     except ValueError as error:
@@ -161,22 +162,22 @@ def _number_in(note: Path) -> int:
         ) from None
 
 
-def _readings(row: int, c: Cohort, told: Told, found: Sequence[Rewarded]) -> Floats:
-    """[4] where each node has sent its sum of means; weighted statistics ask for none."""
+def _readings(row: int, c: Cohort, statistics: CohortStatistics, found: Sequence[Rewarded]) -> Floats:
+    """Return readings [4] if each node has sent its sum of means."""
     if c.weights is not None:
-        return UNKNOWN
+        return UNKNOWN_READINGS
     words = {c.members[r.task].key: r.words for r in found if r.task.row == row and r.words is not None}  # by node
     if len(words) < len(c.keys):
-        told_by = f"{len(words)} of {len(c.keys)} nodes sent their sum of means"
-        log.warning("model %d: %s (those of an older version cannot); contrast and drift are unknown this time", row, told_by)
-        return UNKNOWN
-    first, second = told.mean[:2] if len(told.mean) > 1 else (0.0, 0.0)
+        sent = f"{len(words)} of {len(c.keys)} nodes sent their sum of means"
+        log.warning("model %d: %s (those of an older version cannot); contrast and drift are unknown this time", row, sent)
+        return UNKNOWN_READINGS
+    first, second = statistics.mean[:2] if len(statistics.mean) > 1 else (0.0, 0.0)
     try:
         own = float(masking.decode(masking.total(list(words.values()))))
-        return np.array([*variances(own, told.sums, c.steps), first, second])
+        return np.array([*moments.variances(own, statistics.sums, c.steps), first, second])
     except ValueError as reason:
         log.warning("model %d: somebody spoiled the sum of means, %s; contrast and drift are unknown this time", row, reason)
-        return UNKNOWN
+        return UNKNOWN_READINGS
 
 
 def _name(row: int) -> str:
@@ -201,10 +202,10 @@ def _read_sums(content: RecordDict, tasks: Sequence[Task], cohorts: dict[int, Co
     return found
 
 
-def _ask_reward(mine: Sequence[Task], told: dict[int, Told], cohorts: dict[int, Cohort]) -> Question:
+def _ask_reward(mine: Sequence[Task], statistics: dict[int, CohortStatistics], cohorts: dict[int, Cohort]) -> Question:
     content = RecordDict()
     for row in sorted({t.row for t in mine}):
-        mean, variance = told[row].mean.tolist(), told[row].variance.tolist()
+        mean, variance = statistics[row].mean.tolist(), statistics[row].variance.tolist()
         content[_name(row)] = ConfigRecord({"mean": mean, "variance": variance, "plain": cohorts[row].weights is None})
     return Question(tuple(mine), content, f"query.{REWARD}")
 

@@ -1,4 +1,4 @@
-"""The ready-made server app: the recipe's algorithm over real nodes, into an ordinary run folder, checkpointed every round."""
+"""The ready-made server app: a recipe over real nodes, into an ordinary run folder, checkpointed every round."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedgwc.core.types import Clustering, Ids
 from fedgwc.engines.simulator import Simulator
 from fedgwc.flower.client import Recipe
 from fedgwc.flower.engine import FlowerEngine
-from fedgwc.flower.introductions import Look, introduction
+from fedgwc.flower.identity import DataDescription, read_identity
 from fedgwc.flower.log_progress import LogProgress, show_log
 from fedgwc.flower.options import Options
-from fedgwc.flower.preflight import at_server, look_of, numbered, suits_data, suits_nodes
-from fedgwc.flower.private_server import privacy_of
+from fedgwc.flower.preflight import check_algorithm, check_model, describe_data, n_recipe_clients, server_simulator
+from fedgwc.flower.private_server import private_losses_for
 from fedgwc.flower.site import NodesSite
 from fedgwc.flower.wire import RecipeWire
 from fedgwc.metrics.classification import accuracy
@@ -33,7 +33,10 @@ from fedgwc.runs.versions import versions
 
 
 def server_app(recipe: Recipe = None) -> ServerApp:
-    """A ready-made server app for a recipe. Its run-config says where to (`out`) and may set any of `Options`."""
+    """Make a ready-made server app for a recipe.
+
+    Its run-config says where the run goes (`out`) and may set any of `Options`.
+    """
     app = ServerApp()
     job = recipe if isinstance(recipe, Experiment) else load(recipe)
 
@@ -49,62 +52,62 @@ def server_app(recipe: Recipe = None) -> ServerApp:
 
 
 def serve(job: Experiment, grid: Grid, out: Path, options: Options | None = None) -> Clustering:
-    """Run to the end, or go on with what `out` holds; killed at any moment, the next call resumes after the last round."""
+    """Run a recipe over a grid, or resume the run in `out`.
+
+    Killed at any moment, the next call goes on after the last round.
+    """
     options = options or Options()
-    suits_nodes(job.algorithm, options)
+    check_algorithm(job.algorithm, options)
     folder = RunFolder(out)
     resume = folder.has_run()
-    like = _resumed(folder, job) if resume else look_of(job)
-    suits_data(job, like)  # before anybody is waited for
+    data = _resumed_data(folder, job) if resume else describe_data(job)
+    check_model(job, data)  # before anybody is waited for
     if resume:
         folder.lock()
-    site = RecipeSite(job, grid, options, like, out)
+    site = RecipeSite(job, grid, options, data, out)
+    course = replace(course_of(job), every=1, checkpoint_seconds=0.0)
     try:
-        return (
-            Driver(replace(course_of(job), every=1, checkpoint_seconds=0.0), site, folder, LogProgress())
-            .go(resume, PoliteInterrupt())
-            .clustering
-        )
+        return Driver(course, site, folder, LogProgress()).go(resume, PoliteInterrupt()).clustering
     finally:
         folder.close()
 
 
-def _resumed(folder: RunFolder, job: Experiment) -> Look:
-    """Return what the clients' data looked like, if the folder holds a run of this very recipe."""
+def _resumed_data(folder: RunFolder, job: Experiment) -> DataDescription:
+    """Read the data's description from a run of this very recipe."""
     config = folder.config()
     other = differing(config["experiment"], job.to_json())
     if other or "flower" not in config:
         what = f"other {', '.join(other)}" if other else "no real nodes"
         raise InputError(f"{folder.path} holds a run with {what}; choose another out")
     f = config["federation"]
-    return Look(tuple(f["shape"]), int(f["n_classes"]), tuple(f["mean"]), tuple(f["std"]))
+    return DataDescription(tuple(f["shape"]), int(f["n_classes"]), tuple(f["mean"]), tuple(f["std"]))
 
 
 class RecipeSite(NodesSite):
-    """Nodes with the ready-made client app: a recipe says what they train."""
+    """Nodes with the ready-made client app, which train what a recipe says."""
 
     simulator: Simulator  # the model as the server has it
 
-    def __init__(self, job: Experiment, grid: Grid, options: Options, like: Look | None, out: Path) -> None:
-        super().__init__(grid, options, introduction, like, numbered(job))
+    def __init__(self, job: Experiment, grid: Grid, options: Options, data: DataDescription | None, out: Path) -> None:
+        super().__init__(grid, options, read_identity, data, n_recipe_clients(job))
         self.job = job
-        self.private = privacy_of(job.algorithm, out / "state" / "summed") if options.private_losses else None
+        self.private = private_losses_for(job.algorithm, out / "state" / "summed") if options.private_losses else None
 
     def build_engine(self) -> FlowerEngine:
-        self.simulator = at_server(self.job, self.look)
+        self.simulator = server_simulator(self.job, self.data)
         bounds = {"local": self.job.local, "max_steps": self.options.max_steps}
-        wire = RecipeWire.of(self.simulator.model, self.look.n_classes, self.options.private_losses, **bounds)
+        wire = RecipeWire.of(self.simulator.model, self.data.n_classes, self.options.private_losses, **bounds)
         return FlowerEngine(self.grid, self.roster, wire, self.options, self.private)
 
     @property
-    def look(self) -> Look:
-        """What all clients' data look like."""
-        assert self.attendance.like is not None  # noqa: S101 - gathering clients has settled it
-        return self.attendance.like
+    def data(self) -> DataDescription:
+        """Describe all clients' data."""
+        assert self.tracker.data is not None  # noqa: S101 - gathering clients has settled it
+        return self.tracker.data
 
     def config(self) -> dict[str, Any]:
         about = {"notes": [], "versions": versions(), "flower": asdict(self.options)}
-        return {"experiment": self.job.to_json(), "federation": asdict(self.look), **about}
+        return {"experiment": self.job.to_json(), "federation": asdict(self.data), **about}
 
     def initial(self) -> Tensor:
         return self.job.initial(self.simulator.federation, self.simulator)
@@ -116,4 +119,4 @@ class RecipeSite(NodesSite):
             here = self.roster.available()
             scores = self.engine.evaluate(here, clustering.models, clustering.labels[here])
             folder.save_per_client({"clients": scores.clients, "accuracy": accuracy(scores)})
-        self.tell_excluded(clustering)
+        self.log_end(clustering)

@@ -1,4 +1,4 @@
-"""The questions that a user's own client app answers: one node is one client, and a model is a dictionary of arrays.
+"""The messages that a user's own client app answers: one node is one client, and a model is a dictionary of arrays.
 
 The contract, in Flower's own terms:
 
@@ -7,7 +7,7 @@ The contract, in Flower's own terms:
   number, at least 1) and `losses`, a list with the loss of every local step, in order;
 - optional: an `@app.query()` that replies with a ConfigRecord `{"client-id": "..."}`, the client's lasting name. Without it a
   client is known by its node, which is the same client again only where nodes are registered with keys;
-- with private losses the app's training has the mod `keep_losses`, which takes `losses` out of the reply (see `keeping`).
+- with private losses the app's training has the mod `keep_losses`, which takes `losses` out of the reply (see `private_client`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.types import Split
 from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
-from fedgwc.flower.introductions import Identity
-from fedgwc.flower.mailbox import reason_of
+from fedgwc.flower.identity import Identity
+from fedgwc.flower.mailbox import error_reason
 from fedgwc.flower.private_client import PRIVATE
-from fedgwc.flower.wire import Kind, Question, Scored, Task, Trained, losses_of
+from fedgwc.flower.wire import Kind, Question, Scored, Task, Trained, read_losses
 
 NO_QUERY = "No query function registered"  # what Flower replies for an app that answers no queries
 BUFFERS = ("running_mean", "running_var")  # averaged, but no parameters: momentum must not touch them
 
 
-def introduction(reply: Message, node: int) -> Identity:
-    """The name a client gives itself or, if its app gives none, its node's number."""
+def read_identity(reply: Message, node: int) -> Identity:
+    """Read the name that a client gives itself, or use its node's number."""
     if reply.has_error() and NO_QUERY not in (reply.error.reason or ""):
-        raise Invalid(reason_of(reply.error))
+        raise Invalid(error_reason(reply.error))
     for record in reply.content.config_records.values() if reply.has_content() else ():
         if "client-id" in record:
             return Identity(checks.names([record["client-id"]]))
@@ -54,8 +54,11 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class StateWire:
-    """One message per client. Arrays of whole numbers (counters) travel as they were given and are not averaged."""
+class StateDictWire:
+    """Turns models into state dictionaries and back, one message per client.
+
+    Arrays of whole numbers (counters) travel as they were given and are not averaged.
+    """
 
     entries: tuple[Entry, ...]  # floating point, the parameters first
     fixed: dict[str, Array]
@@ -69,7 +72,8 @@ class StateWire:
     @classmethod
     def of(
         cls, arrays: ArrayRecord, config: dict[Kind, dict[str, Any]], private: bool = False, max_steps: int = checks.MOST_STEPS
-    ) -> StateWire:
+    ) -> StateDictWire:
+        """Learn names, shapes and types from a model's arrays."""
         entries, fixed = [], {}
         for name, array in arrays.items():
             values = array.numpy()
@@ -87,11 +91,12 @@ class StateWire:
     # Vectors and arrays
 
     def vector(self, arrays: ArrayRecord) -> Tensor:
-        """[D]"""
+        """Flatten a model's arrays to a vector [D]."""
         parts = [checks.array(arrays.get(e.name), e.shape, e.dtype).ravel() for e in self.entries]
         return torch.from_numpy(np.concatenate(parts)).to(self.dtype)
 
     def arrays(self, theta: Tensor) -> ArrayRecord:
+        """Turn a vector [D] into a model's arrays."""
         pieces = theta.split([int(np.prod(e.shape)) for e in self.entries])
         found = {
             e.name: Array(np.array(p.cpu().numpy().reshape(e.shape), e.dtype)) for e, p in zip(self.entries, pieces, strict=True)
@@ -101,7 +106,7 @@ class StateWire:
     # Questions and answers
 
     @property
-    def compares(self) -> bool:
+    def compares_models(self) -> bool:
         """One model per message: a client that keeps its losses cannot compare them."""
         return not self.private
 
@@ -109,7 +114,7 @@ class StateWire:
         return self._questions(tasks, models, "train", number)
 
     def evaluate(self, tasks: Sequence[Task], models: Tensor, split: Split, number: int) -> list[Question]:
-        """How a model does on a client's training data shows in the losses of training it; on test data the app tells."""
+        """Ask for a model's scores: training tells losses, the app its test metrics."""
         return self._questions(tasks, models, "train" if split == "train" else "evaluate", number)
 
     def _questions(self, tasks: Sequence[Task], models: Tensor, kind: Kind, number: int) -> list[Question]:
@@ -121,17 +126,18 @@ class StateWire:
         records = list(content.array_records.values())
         if len(records) != 1 or set(records[0]) != set(self.order):
             raise Invalid("the reply must hold one ArrayRecord with the names of the model that was sent")
-        size = checks.count(metrics_of(content), "num-examples", 1)
-        losses, kept = losses_of(content, next(iter(content.metric_records)), self.private, self.max_steps)
+        size = checks.count(only_metrics(content), "num-examples", 1)
+        losses, kept = read_losses(content, next(iter(content.metric_records)), self.private, self.max_steps)
         return {tasks[0]: Trained(tasks[0], self.vector(records[0]).numpy(), losses, size, kept=kept)}
 
     def scored(self, content: RecordDict, tasks: Sequence[Task]) -> dict[Task, Scored | Invalid]:
-        metrics = metrics_of(content)
+        metrics = only_metrics(content)
         losses, total = checks.losses(metrics, most=self.max_steps), checks.count(metrics, "num-examples", 1)
         return {tasks[0]: Scored(tasks[0], float(losses.mean()), np.zeros(1), np.array([total], np.float64))}
 
 
-def metrics_of(content: RecordDict) -> MetricRecord:
+def only_metrics(content: RecordDict) -> MetricRecord:
+    """Return the reply's one MetricRecord."""
     records = list(content.metric_records.values())
     if len(records) != 1:
         raise Invalid("the reply must hold one MetricRecord, with num-examples and, of training, losses")

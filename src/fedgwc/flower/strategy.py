@@ -1,4 +1,4 @@
-"""For people who already have a Flower app: clustering as a `Strategy`, over client apps of their own."""
+"""Clustering for people who already have a Flower app: a `Strategy` over client apps of their own."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fedgwc.core.protocols import Algorithm, StartsFromSeveral
 from fedgwc.core.settings import override
 from fedgwc.flower.log_progress import LogProgress, show_log
 from fedgwc.flower.options import Options
-from fedgwc.flower.private_server import PrivateLosses, privacy_of
-from fedgwc.flower.state_dicts import StateWire
-from fedgwc.flower.state_site import Evaluate, StateSite
+from fedgwc.flower.private_server import PrivateLosses, private_losses_for
+from fedgwc.flower.state_dict_site import Evaluate, StateDictSite
+from fedgwc.flower.state_dicts import StateDictWire
 from fedgwc.flower.wire import Kind
 from fedgwc.runs.driver import Driver
 from fedgwc.runs.folder import RunFolder
@@ -31,7 +31,7 @@ from fedgwc.runs.site import Course
 
 log = logging.getLogger("fedgwc")
 
-PATIENCE = 3600.0  # seconds for a round unless options say otherwise, as Flower's own strategies have it
+ROUND_SECONDS = 3600.0  # for a round unless options say otherwise, as Flower's own strategies have it
 ONE_MODEL_PER_CLUSTER = "this strategy keeps one model per cluster: call start()"
 
 
@@ -39,7 +39,7 @@ class Strategy(flower.Strategy):
     """Clusters the clients of a Flower app; `start` does it all.
 
     `algorithm` is a name of `fedgwc.ALGORITHMS` or an algorithm that trains and never evaluates (auto, fedgwc, fedavg, fesem,
-    cfl), and settings are its own (rate=0.5, visits=5, ...). `fedgwc.flower.state_dicts` says what client apps must reply. With
+    cfl), and settings are its own (rate=0.5, min_size=5, ...). `fedgwc.flower.state_dicts` says what client apps must reply. With
     `out` every round is checkpointed there, and a server that was killed goes on from it. Afterwards `models` and `labels` tell
     each cluster's model and each client's cluster.
     """
@@ -57,8 +57,8 @@ class Strategy(flower.Strategy):
         self.algorithm = override(chosen, settings, type(self).__name__)
         if isinstance(self.algorithm, StartsFromSeveral) and self.algorithm.n_models is not None:
             raise InputError("this algorithm starts from several initial models, but start() is given one; use server_app")
-        self.options, self.out, self.seed = options or Options(deadline=PATIENCE), out, seed
-        self._private()  # refuses what does not go together
+        self.options, self.out, self.seed = options or Options(deadline=ROUND_SECONDS), out, seed
+        self._private_losses()  # refuses what does not go together
         self.models: list[ArrayRecord] = []
         self.labels: dict[str, int] = {}
 
@@ -79,8 +79,8 @@ class Strategy(flower.Strategy):
         show_log()
         options = self.options if timeout is None else replace(self.options, deadline=float(timeout))
         configs: dict[Kind, Any] = {"train": dict(train_config or {}), "evaluate": dict(evaluate_config or {})}
-        wire = StateWire.of(initial_arrays, configs, options.private_losses, options.max_steps)
-        site = StateSite(self.algorithm, self.seed, grid, options, wire, initial_arrays, evaluate_fn, self._private())
+        wire = StateDictWire.of(initial_arrays, configs, options.private_losses, options.max_steps)
+        site = StateDictSite(self.algorithm, self.seed, grid, options, wire, initial_arrays, evaluate_fn, self._private_losses())
         folder = None if self.out is None else RunFolder(Path(self.out))
         resume = folder is not None and folder.has_run()
         if folder is not None and resume:
@@ -96,11 +96,12 @@ class Strategy(flower.Strategy):
         self.models, self.labels = site.models, site.labels_of(outcome.clustering)
         return site.result
 
-    def _private(self) -> PrivateLosses | None:
+    def _private_losses(self) -> PrivateLosses | None:
         note = Path(self.out) / "state" / "summed" if self.out is not None else None
-        return privacy_of(self.algorithm, note) if self.options.private_losses else None
+        return private_losses_for(self.algorithm, note) if self.options.private_losses else None
 
     def summary(self) -> None:
+        """Log the algorithm and its settings."""
         log.info("%s", self.algorithm)
 
     # Flower's own loop averages one model; this one has as many as it finds clusters, so `start` does not call these.

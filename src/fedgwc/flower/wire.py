@@ -8,7 +8,7 @@ To evaluate:  the same question with a split; a client may stand in it several t
 The reply:    scores  loss, correct, total: one entry per question; with consent correct-by-class and total-by-class
 
 With private-losses = true in the config a reply to training holds `steps` in place of `losses`, no test-loss, and a key (see
-`keeping`); an evaluation tells in place of losses which of the models asked about is the best, 0, and which are not, 1.
+`private_client`); an evaluation tells in place of losses which of the models asked about is the best, 0, and which are not, 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedgwc.core.types import Floats, Ids, Split
 from fedgwc.core.work import LocalTraining
 from fedgwc.flower import checks
 from fedgwc.flower.checks import Invalid
-from fedgwc.flower.masking import is_sound
+from fedgwc.flower.masking import is_valid_key
 from fedgwc.flower.private_client import PRIVATE
 from fedgwc.training.flat_model import FlatModel
 
@@ -47,8 +47,8 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Losses that stayed with a client."""
+class KeptLosses:
+    """The number of losses that stayed with a client, and its node's key."""
 
     steps: int  # S
     key: bytes  # of its node, for masked sums
@@ -65,7 +65,7 @@ class Trained:
     size: int
     counts: Ids | None = None  # [C], with consent
     test: tuple[float, int, int] | None = None  # loss (NaN: private), right answers and samples, of the model that it was sent
-    kept: Kept | None = None  # about private losses
+    kept: KeptLosses | None = None  # about private losses
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Summed:
-    """A client's losses are in this sum of its node's."""
+    """A masked sum of a node's losses, with this client's among them."""
 
     task: Task
     words: NDArray[np.uint64]  # [2, 2, S], masked
@@ -88,7 +88,7 @@ class Summed:
 
 @dataclass(frozen=True)
 class Rewarded:
-    """What a client says of its own losses, given its cohort's mean and variance."""
+    """A client's own reward, given its cohort's mean and variance."""
 
     task: Task
     reward: float
@@ -105,7 +105,7 @@ class Question:
 
 
 class Wire(Protocol):
-    """How questions are put to a node and its replies are read.
+    """Puts questions to a node and reads its replies.
 
     Reading raises Invalid where the whole reply is, returns it in place of one client's answer, and leaves out who failed.
     """
@@ -114,8 +114,8 @@ class Wire(Protocol):
     def n_params(self) -> int | None: ...
 
     @property
-    def compares(self) -> bool:
-        """Whether a client can tell which of several models fits its training data best."""
+    def compares_models(self) -> bool:
+        """Tell whether a client can compare models on its training data."""
         ...
 
     def train(self, tasks: Sequence[Task], models: Tensor, seed: int, number: int) -> list[Question]: ...
@@ -125,7 +125,7 @@ class Wire(Protocol):
 
 
 def fingerprint(model: FlatModel) -> str:
-    """Tells one architecture from another, also where they happen to have the same size, and other frozen layers."""
+    """Hash a model's architecture and frozen layers."""
     text = ";".join(f"{name}:{tuple(shape)}" for name, shape in zip(model.layout.names, model.layout.shapes, strict=True))
     digest = hashlib.sha256(f"{text};{model.n_params};{model.dtype}".encode())
     for name, tensor in model.frozen.items():  # these never travel, so every node has to have the same
@@ -133,22 +133,22 @@ def fingerprint(model: FlatModel) -> str:
     return digest.hexdigest()[:32]
 
 
-def losses_of(content: RecordDict, record: str, private: bool, most: int) -> tuple[Floats, Kept | None]:
-    """A client's losses, at most so many, or what it tells about those that it keeps."""
+def read_losses(content: RecordDict, record: str, private: bool, most: int) -> tuple[Floats, KeptLosses | None]:
+    """Read a client's losses or, if they are private, their number and key."""
     metrics = content.metric_records.get(record, MetricRecord())
     if not private:
         return checks.losses(metrics, most=most), None
     if "losses" in metrics:
         raise Invalid("it sent its losses, which are to stay private; does its app lack the mod keep_losses?")
     key, steps = content.config_records.get("party", ConfigRecord()).get("key"), checks.count(metrics, "steps", 1)
-    if not isinstance(key, bytes) or not is_sound(key) or steps > most:
+    if not isinstance(key, bytes) or not is_valid_key(key) or steps > most:
         raise Invalid(f"its public key is none, or it made more than {most} steps")
-    return np.empty(0), Kept(steps, key, record)
+    return np.empty(0), KeptLosses(steps, key, record)
 
 
 @dataclass(frozen=True)
 class RecipeWire:
-    """The questions of fedgwc's own server app."""
+    """Asks nodes with the ready-made client app, one message for all clients of a node."""
 
     size: int  # D
     dtype: np.dtype[Any]
@@ -161,11 +161,12 @@ class RecipeWire:
 
     @classmethod
     def of(cls, model: FlatModel, n_classes: int, private: bool = False, **bounds: Any) -> RecipeWire:
+        """Ask about a model of this architecture."""
         dtype = torch.empty(0, dtype=model.dtype).numpy().dtype
         return cls(model.size, dtype, fingerprint(model), n_classes, model.n_params, private, **bounds)
 
     @property
-    def compares(self) -> bool:
+    def compares_models(self) -> bool:
         return True
 
     def train(self, tasks: Sequence[Task], models: Tensor, seed: int, number: int) -> list[Question]:
@@ -193,12 +194,12 @@ class RecipeWire:
             if metrics is None and str(task.number) not in models:
                 continue  # it failed on its own and says so by silence: a missing row
             try:
-                answers[task] = self._one(task, models.get(str(task.number)), metrics or MetricRecord(), content)
+                answers[task] = self._read_client(task, models.get(str(task.number)), metrics or MetricRecord(), content)
             except Invalid as reason:
                 answers[task] = reason
         return answers
 
-    def _one(self, task: Task, model: Array | None, metrics: MetricRecord, content: RecordDict) -> Trained:
+    def _read_client(self, task: Task, model: Array | None, metrics: MetricRecord, content: RecordDict) -> Trained:
         vector = checks.array(model, (self.size,), self.dtype)
         size = checks.count(metrics, "num-examples", 1)
         counts = checks.counts(metrics, "class-counts", self.n_classes) if "class-counts" in metrics else None
@@ -208,11 +209,11 @@ class RecipeWire:
         if right > total:
             raise Invalid(f"test-correct is {right} of {total}")
         loss = math.nan if self.private or not total else checks.number(metrics, "test-loss")
-        losses, kept = losses_of(content, f"client-{task.number}", self.private, self._most_steps(size))
+        losses, kept = read_losses(content, f"client-{task.number}", self.private, self._most_steps(size))
         return Trained(task, vector, losses, size, counts, (loss, right, total) if total else None, kept)
 
     def _most_steps(self, size: int) -> int:
-        """That a client with so many samples can have made."""
+        """Return the most local steps that a client with `size` samples can make."""
         if self.local is None:
             return self.max_steps
         if self.local.steps is not None:  # the operator's own words

@@ -1,4 +1,4 @@
-"""What `fedgwc deploy check` looks at in certificates and keys: that they belong together, and how long they hold."""
+"""Checks of certificates and keys: that they belong together, and how long they are valid."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 
 from fedgwc.flower.deploy.finding import Finding
-from fedgwc.flower.deploy.write import Plan, homes, trusting
+from fedgwc.flower.deploy.write import Plan, certificate_folders, node_folders
 
 NEAR = timedelta(days=60)  # before its end a certificate is warned of
 
 
-def of_server(folder: Path, plan: Plan) -> Iterator[Finding]:
+def check_server(folder: Path, plan: Plan) -> Iterator[Finding]:
+    """Check the certificates and key of authority and server."""
     authority = x509.load_pem_x509_certificate((folder / "ca" / "ca.crt").read_bytes())
     server = x509.load_pem_x509_certificate((folder / "superlink" / "server.crt").read_bytes())
     key = serialization.load_pem_private_key((folder / "superlink" / "server.key").read_bytes(), None)
@@ -66,9 +67,10 @@ def _public(key: PublicKeyTypes) -> bytes:
     return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
-def of_nodes(folder: Path) -> Iterator[Finding]:
+def check_nodes(folder: Path) -> Iterator[Finding]:
+    """Check the nodes' keys and their copies of the authority's certificate."""
     seen: dict[bytes, str] = {}
-    for home in homes(folder):
+    for home in node_folders(folder):
         text = (home / "key.pub").read_bytes()
         public = _public(serialization.load_ssh_public_key(text))
         pair = (
@@ -78,6 +80,6 @@ def of_nodes(folder: Path) -> Iterator[Finding]:
         detail = f"the same key as {seen[public]}" if public in seen else "" if pair else "key and key.pub do not belong together"
         yield Finding(f"key of {home.name}", not detail, detail)
         seen.setdefault(public, home.name)
-    for place in trusting(folder):
+    for place in certificate_folders(folder):
         if (place / "ca.crt").read_bytes() != (folder / "ca" / "ca.crt").read_bytes():
             yield Finding(f"ca.crt of {place.name}", False, "differs from ca/ca.crt; copy that one")

@@ -1,4 +1,4 @@
-"""`fedgwc deploy check`: what is wrong with a federation's folder, before anything starts."""
+"""`fedgwc deploy check`: mistakes in a federation's folder, found before anything starts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from cryptography.exceptions import InvalidSignature
 
 from fedgwc.core.errors import InputError
 from fedgwc.flower.checks import MOST_NAMES
-from fedgwc.flower.deploy.certificates import of_nodes, of_server
+from fedgwc.flower.client import parse_clients
+from fedgwc.flower.deploy.certificates import check_nodes, check_server
 from fedgwc.flower.deploy.finding import Finding
-from fedgwc.flower.deploy.fitting import fitting
 from fedgwc.flower.deploy.reach import connections, reach
-from fedgwc.flower.deploy.write import OWN, UNDEALT, Plan, homes, parsed, planned
+from fedgwc.flower.deploy.recipe_check import check_recipe
+from fedgwc.flower.deploy.write import CLIENTS_PLACEHOLDER, OWN_CODE, Plan, node_folders, parse_recipe, read_plan
 from fedgwc.flower.options import Options
-from fedgwc.flower.private_server import privacy_of
+from fedgwc.flower.private_server import private_losses_for
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.plugins import named, use
 
@@ -32,22 +33,22 @@ OLDEST, NEWER = (1, 40), (1, 42)  # nodes of 1.39 speak gRPC, at a port of their
 
 
 def check(folder: Path) -> list[Finding]:
-    """Everything that can be told without starting anything."""
-    plan = planned(folder)
-    looks: list[Callable[[], Iterator[Finding]]] = [
+    """Check all that can be checked without starting anything."""
+    plan = read_plan(folder)
+    checks: list[Callable[[], Iterator[Finding]]] = [
         _flower,
         lambda: _place(folder),
         lambda: _app(folder, plan),
         lambda: _modes(folder),
-        lambda: of_server(folder, plan),
-        lambda: of_nodes(folder),
+        lambda: check_server(folder, plan),
+        lambda: check_nodes(folder),
         lambda: reach(plan),
         lambda: connections(folder, plan),
     ]
     findings: list[Finding] = []
-    for look in looks:
+    for run_check in checks:
         try:
-            findings += look()
+            findings += run_check()
         except (OSError, ValueError, TypeError, KeyError, InvalidSignature) as error:
             findings.append(Finding("a file", False, f"{error}" or type(error).__name__))
     return findings
@@ -60,7 +61,7 @@ def _flower() -> Iterator[Finding]:
 
 
 def _place(folder: Path) -> Iterator[Finding]:
-    """Whether the folder is where it was written: a copy would write into the original's run."""
+    """Check that the folder was not moved: a copy would write into the original's run."""
     here = folder.resolve()
     trusted = Path(str(_toml(folder / "flwr" / "config.toml")["superlink"]["tls"].get("root-certificates", "")))
     if trusted != here / "ca" / "ca.crt":
@@ -77,30 +78,30 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """What the app's run-config says."""
+    """Read the app's run-config."""
     found: dict[str, Any] = _toml(folder / "app" / "pyproject.toml")["tool"]["flwr"]["app"]["config"]
     return found
 
 
 def _elsewhere(own: list[Path]) -> str:
-    """A file of the same name and with other code that this process was told to use."""
+    """Find a file of the same name with other code that this process uses."""
     by_name = {path.name: path.read_bytes() for path in own}
     files = [path for path in map(Path, named()) if path.name in by_name and path.is_file()]
     return next((str(path) for path in files if path.read_bytes() != by_name[path.name]), "")
 
 
 def _app(folder: Path, plan: Plan) -> Iterator[Finding]:
-    own = sorted((folder / OWN).glob("*.py"))
+    own = sorted((folder / OWN_CODE).glob("*.py"))
     if other := _elsewhere(own):
-        todo = f"nodes get the copy in {OWN}, so look without the other: unset FEDGWC_USE and leave out --use"
+        todo = f"nodes get the copy in {OWN_CODE}, so look without the other: unset FEDGWC_USE and leave out --use"
         yield Finding("code of your own", False, f"{other} differs from its copy; {todo}")
         return
     use(str(path.resolve()) for path in own)
-    job = parsed((folder / "app" / "fedgwc_app" / "recipe.toml").read_text(encoding="utf-8"))
+    job = parse_recipe((folder / "app" / "fedgwc_app" / "recipe.toml").read_text(encoding="utf-8"))
     options, n_clients = Options.read(_config(folder)), None
     yield from _private(folder, job.algorithm, options)
     try:
-        n_clients = fitting(job, replace(options, private_losses=False), plan.own_data)  # private losses were checked above
+        n_clients = check_recipe(job, replace(options, private_losses=False), plan.own_data)  # private losses were checked above
         yield Finding("recipe", True, f"{job.algorithm_name}, {job.rounds} rounds")
     except InputError as error:
         yield Finding("recipe", False, str(error))
@@ -114,16 +115,16 @@ def _app(folder: Path, plan: Plan) -> Iterator[Finding]:
 
 
 def _relative(job: Experiment, plan: Plan) -> str:
-    """A path of the recipe's that leads elsewhere on other machines."""
+    """Find a path of the recipe that leads elsewhere on other machines."""
     named = [(name, key, job.tables[name].get(key)) for name, key in PATHS if not (plan.own_data and key == "path")]
     return next((f"{n}.{k} = {v!r}" for n, k, v in named if isinstance(v, str) and not Path(v).expanduser().is_absolute()), "")
 
 
 def _served(folder: Path, plan: Plan, n_clients: int | None) -> Finding:
-    """Whom nodes serve; how many clients there are may be known only where the data are."""
-    configs = _configs(folder)
-    if any(UNDEALT in config for config in configs):
-        todo = f'write whom each node serves in place of {UNDEALT} into its node-config, as in clients="0-3"'
+    """Check that every client is served by one node."""
+    configs = [_node_config(home) for home in node_folders(folder)]
+    if any(CLIENTS_PLACEHOLDER in config for config in configs):
+        todo = f'write whom each node serves in place of {CLIENTS_PLACEHOLDER} into its node-config, as in clients="0-3"'
         return Finding("clients", False, f"how many there are is known only where the data are; {todo}")
     served = [k for config in configs for k in _clients(config, n_clients or MOST_NAMES)]
     n = n_clients or max(served, default=-1) + 1
@@ -135,36 +136,32 @@ def _served(folder: Path, plan: Plan, n_clients: int | None) -> Finding:
 
 
 def _private(folder: Path, algorithm: Any, options: Options) -> Iterator[Finding]:
-    """Losses that some nodes refuse to tell, or that the algorithm cannot do without, would stop the run."""
+    """Check that nodes and algorithm agree on private losses."""
     if not options.private_losses:
-        insist = [
-            home.name for home in homes(folder) if "private-losses=true" in (home / "node-config").read_text(encoding="utf-8")
-        ]
-        if insist:
-            detail = f"{insist[0]} insists on it; set private-losses = true in app/pyproject.toml"
+        insisting = [home.name for home in node_folders(folder) if "private-losses=true" in _node_config(home)]
+        if insisting:
+            detail = f"{insisting[0]} insists on it; set private-losses = true in app/pyproject.toml"
             yield Finding("private losses", False, detail)
         return
     try:
-        privacy_of(algorithm)
+        private_losses_for(algorithm)
         yield Finding("private losses", True, "up to three exchanges per round")
     except InputError as error:
         yield Finding("private losses", False, str(error))
 
 
-def _configs(folder: Path) -> list[str]:
-    return [(home / "node-config").read_text(encoding="utf-8") for home in homes(folder)]
+def _node_config(home: Path) -> str:
+    return (home / "node-config").read_text(encoding="utf-8")
 
 
 def _clients(config: str, n_clients: int) -> list[int]:
-    """Whom one node's line of configuration names."""
-    from fedgwc.flower.client import clients_in
-
+    """Parse the clients that a node's configuration names."""
     values = dict(re.findall(r'([\w-]+)=("[^"]*"|\S+)', config))
-    return clients_in(values["clients"].strip('"') if "clients" in values else None, n_clients)
+    return parse_clients(values["clients"].strip('"') if "clients" in values else None, n_clients)
 
 
 def _modes(folder: Path) -> Iterator[Finding]:
-    for path in [folder / "ca" / "ca.key", folder / "superlink" / "server.key", *(h / "key" for h in homes(folder))]:
+    for path in [folder / "ca" / "ca.key", folder / "superlink" / "server.key", *(h / "key" for h in node_folders(folder))]:
         if not path.exists():  # a node's folder may have moved to its machine, and the authority's key into a safe
             continue
         mode = stat.S_IMODE(path.stat().st_mode)

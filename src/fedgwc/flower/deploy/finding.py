@@ -1,4 +1,4 @@
-"""What a look at a federation's folder finds."""
+"""A result of `fedgwc deploy check`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     ok: bool

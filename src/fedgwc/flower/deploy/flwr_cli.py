@@ -1,4 +1,4 @@
-"""The `flwr` command, with exit codes that tell the truth: `flwr run` ends with 0 whether the run was completed or not."""
+"""The `flwr` command and what it answers; its own exit code is 0 also where a run failed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from fedgwc.core.errors import InputError
-from fedgwc.flower.deploy.write import homes, planned
+from fedgwc.flower.deploy.write import node_folders, read_plan
 from fedgwc.io.atomic import write_atomically
 
 DONE = "finished:completed"
 
 
 def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run one command and return what it says as JSON."""
-    planned(folder)  # flwr would write its configuration into any folder
+    """Run one command and return its JSON answer."""
+    read_plan(folder)  # flwr would write its configuration into any folder
     program = shutil.which("flwr", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if program is None:
         raise InputError("the command flwr is not there; install fedgwc with its extra `flower`")
@@ -39,7 +39,7 @@ def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def _json(text: str) -> dict[str, Any] | None:
-    """The last JSON object of an output that may begin with other lines."""
+    """Find the JSON object in an output that may begin with other lines."""
     start = text.find("{")
     try:
         found = json.loads(text[start:]) if start >= 0 else None
@@ -49,14 +49,14 @@ def _json(text: str) -> dict[str, Any] | None:
 
 
 def register(folder: Path) -> list[str]:
-    """Make the nodes' public keys known to the SuperLink; returns what became of each.
+    """Register the nodes' public keys at the SuperLink; return each outcome.
 
     The numbers by which logs call the nodes go to nodes.json, since Flower tells each of them only once.
     """
-    planned(folder)
+    read_plan(folder)
     outcomes, path = [], folder / "nodes.json"
     numbers = _numbers(path)
-    for home in sorted(homes(folder), key=lambda p: (len(p.name), p.name)):
+    for home in sorted(node_folders(folder), key=lambda p: (len(p.name), p.name)):
         try:
             answer = flwr(folder, "supernode", "register", str(home / "key.pub"), "tls")
             outcomes.append(f"{home.name}: registered as node {answer.get('node-id')}")
@@ -71,7 +71,7 @@ def register(folder: Path) -> list[str]:
 
 
 def _numbers(path: Path) -> dict[str, str]:
-    """What earlier calls wrote down, by node."""
+    """Read the nodes' numbers that earlier calls wrote down."""
     try:
         found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except ValueError as error:
@@ -82,29 +82,31 @@ def _numbers(path: Path) -> dict[str, str]:
 
 
 def start(folder: Path) -> int:
-    """Submit the app; the number of its run."""
+    """Submit the app and return its run's number."""
     answer = flwr(folder, "run", str(folder / "app"), "tls")
     return int(answer["run-id"])
 
 
 def command(folder: Path, what: str, run: int) -> str:
-    """A command of Flower's about a run, for an operator to type."""
+    """Write Flower's command about a run, for an operator to type."""
     return f"FLWR_HOME={shlex.quote(str((folder / 'flwr').resolve()))} flwr {what} {run} tls"
 
 
 @dataclass(frozen=True)
 class Status:
-    """What Flower says of a run."""
+    """A run's status, as Flower reports it."""
 
     name: str
     details: str = ""
 
     @property
     def done(self) -> bool:
+        """Tell whether the run was completed."""
         return self.name == DONE
 
 
 def status(folder: Path, run: int) -> Status:
+    """Ask the SuperLink for a run's status."""
     runs = flwr(folder, "ls", "tls", "--run-id", str(run)).get("runs", [])
     if not runs:
         raise InputError(f"the server does not know run {run}")
@@ -113,7 +115,7 @@ def status(folder: Path, run: int) -> Status:
 
 
 def wait(folder: Path, run: int, tell: Callable[[str], None], poll: float = 2.0, patience: float = 300.0) -> Status:
-    """Follow a run to its end. A server that cannot be asked for less than `patience` seconds is asked again."""
+    """Follow a run to its end, retrying an unreachable server for `patience` seconds."""
     last, heard = "", time.monotonic()
     while True:
         try:

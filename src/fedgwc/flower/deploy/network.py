@@ -1,4 +1,4 @@
-"""Who can reach the server, and by which address.
+"""The addresses of the server, and the machines that can reach it.
 
 Flower serves three things at one port: what nodes use (the Fleet API, which asks for a registered key), what the server app
 uses, and what the operator uses (the Control API, which asks for nothing: whoever reaches it may register nodes and send
@@ -14,27 +14,28 @@ NODE_PORT = 8443
 
 
 def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def joined(host: str, port: int) -> str:
-    """Host and port as one address.
+def address(host: str, port: int) -> str:
+    """Join host and port.
 
-    >>> joined("fed.example.org", 8000), joined("2001:db8::1", 8000)
+    >>> address("fed.example.org", 8000), address("2001:db8::1", 8000)
     ('fed.example.org:8000', '[2001:db8::1]:8000')
     """
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def exposed(bind: str, port: int) -> str:
-    """What an operator must know whose server listens on more than loopback; nothing if it does not."""
+def exposure_warning(bind: str, port: int) -> str:
+    """Warn an operator whose server listens on more than loopback; empty if not."""
     if is_loopback(bind):
         return ""
     return (
-        f"the server listens on {joined(bind, port)}, and whoever reaches that port is an operator: may register nodes "
+        f"the server listens on {address(bind, port)}, and whoever reaches that port is an operator: may register nodes "
         "and run code on the server and on all nodes. Let a firewall admit only machines you trust that far, "
         "or bind to 127.0.0.1 and let nodes in through the proxy"
     )

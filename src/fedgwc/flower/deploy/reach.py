@@ -1,4 +1,4 @@
-"""What `fedgwc deploy check` tries: who reaches the server, and whether it answers with this federation's certificate."""
+"""Checks of the server's address: who reaches it, and whether it shows this federation's certificate."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from pathlib import Path
 from cryptography import x509
 
 from fedgwc.flower.deploy.finding import Finding
-from fedgwc.flower.deploy.network import exposed, is_loopback, joined
+from fedgwc.flower.deploy.network import address, exposure_warning, is_loopback
 from fedgwc.flower.deploy.write import Plan
 
-PATIENCE = 3  # seconds for the server to answer
+TIMEOUT = 3  # for the server to answer
 
 
 def reach(plan: Plan) -> Iterator[Finding]:
-    danger = exposed(plan.bind, plan.port)
+    """Check whether other machines can act as operator."""
+    danger = exposure_warning(plan.bind, plan.port)
     yield Finding("who reaches the server", True, danger or f"its own machine only: it listens on {plan.bind}", bool(danger))
 
 
 def connections(folder: Path, plan: Plan) -> Iterator[Finding]:
-    """A server that is not there yet is no mistake; one that cannot show this federation's certificate is."""
+    """Connect to server and proxy, which need not run yet."""
     yield _answer(folder, "SuperLink", "start.sh", *plan.operator_at)
     if plan.proxied:
         yield _answer(folder, "proxy", "proxy.sh", *plan.nodes_at)
@@ -30,11 +31,11 @@ def connections(folder: Path, plan: Plan) -> Iterator[Finding]:
 
 def _answer(folder: Path, what: str, script: str, host: str, port: int) -> Finding:
     context = ssl.create_default_context(cafile=str(folder / "ca" / "ca.crt"))
-    at = joined(host, port)
+    at = address(host, port)
     tunnel = ", or open the tunnel to it" if is_loopback(host) else ""
     try:
         with (
-            socket.create_connection((host, port), timeout=PATIENCE) as raw,
+            socket.create_connection((host, port), timeout=TIMEOUT) as raw,
             context.wrap_socket(raw, server_hostname=host) as tls,
         ):
             shown = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
@@ -49,7 +50,9 @@ def _answer(folder: Path, what: str, script: str, host: str, port: int) -> Findi
         )
     except TimeoutError:
         return Finding(
-            what, False, f"no answer from {at} within {PATIENCE} s; is the address right, and does a firewall let you through?"
+            what,
+            False,
+            f"no answer from {at} within {TIMEOUT} s; is the address right, and does a firewall let you through?",
         )
     except OSError as error:
         return Finding(what, False, f"{at} cannot be reached from here: {error.strerror or error}")

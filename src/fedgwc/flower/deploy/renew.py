@@ -1,4 +1,4 @@
-"""`fedgwc deploy renew`: certificates that hold for longer. Keys of server and nodes stay as they are, and so does all else."""
+"""`fedgwc deploy renew`: new certificates. Keys of server and nodes stay as they are, and so does all else."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKey
 from fedgwc.core.errors import InputError
 from fedgwc.flower.deploy import secrets
 from fedgwc.flower.deploy.secrets import Authority
-from fedgwc.flower.deploy.write import Plan, names, planned, trusting
+from fedgwc.flower.deploy.write import Plan, certificate_folders, certificate_names, read_plan
 from fedgwc.io.atomic import write_atomically
 
 
 def renew(folder: Path, new_authority: bool = False) -> list[str]:
-    """A new certificate for the server's key; returns what it is good for and what is left to do.
+    """Make a new certificate for the server's key; return what is left to do.
 
     The authority's own is made anew where it would end before the server's. While its key stays, what it signed holds under
     its old certificate and under its new one, so no order of copying or restarting is wrong. With another key all copies
     must change; the authority's own come last, so that after an interruption the command can be given again.
     """
-    plan = planned(folder)
+    plan = read_plan(folder)
     before = _certificate(folder / "ca" / "ca.crt")
     authority, key = secrets.new_authority() if new_authority else _kept(folder, before)
-    server = secrets.server_certificate(_servers_key(folder), names(plan), (authority, key))
+    server = secrets.server_certificate(_servers_key(folder), certificate_names(plan), (authority, key))
     if server.not_valid_after_utc > authority.not_valid_after_utc:
         authority = secrets.authority_certificate(key)
     trusted = secrets.public_pem(authority)
-    for place in trusting(folder):
+    for place in certificate_folders(folder):
         _replace(place / "ca.crt", trusted)
     _replace(folder / "superlink" / "server.crt", secrets.public_pem(server))
     _replace(folder / "ca" / "ca.crt", trusted)
@@ -46,7 +46,7 @@ def renew(folder: Path, new_authority: bool = False) -> list[str]:
 
 
 def _kept(folder: Path, certificate: x509.Certificate) -> Authority:
-    """The authority, whose key may be kept elsewhere."""
+    """Load the authority, whose key may be kept elsewhere."""
     path = folder / "ca" / "ca.key"
     remedy = "bring it back for the moment, or if it is lost renew with --new-authority, after which all nodes need a new ca.crt"
     if not path.exists():
@@ -58,7 +58,7 @@ def _kept(folder: Path, certificate: x509.Certificate) -> Authority:
 
 
 def _servers_key(folder: Path) -> CertificatePublicKeyTypes:
-    """The public half, for the other may be on the server only."""
+    """Load the server's public key; the private one may be on the server only."""
     path = folder / "superlink" / "server.key"
     return _key(path).public_key() if path.exists() else _certificate(path.with_name("server.crt")).public_key()
 
@@ -81,7 +81,7 @@ def _certificate(path: Path) -> x509.Certificate:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """With the mode that it had; what was not there is for its owner only."""
+    """Replace a file and keep its mode; a new one is for its owner only."""
     there = path.exists()
     if not there or path.read_bytes() != data:
         write_atomically(path, data, stat.S_IMODE(path.stat().st_mode) if there else 0o600)

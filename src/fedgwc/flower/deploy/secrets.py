@@ -18,14 +18,14 @@ Authority = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """A new file with mode 600 from its first moment on."""
+    """Write a new file that has mode 600 from its first moment on."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
 
 
 def make_authority(folder: Path) -> Authority:
-    """ca.crt and ca.key: who may call himself this federation's server."""
+    """Write ca.crt and ca.key, which sign the server's certificate."""
     certificate, key = new_authority()
     (folder / "ca.crt").write_bytes(public_pem(certificate))
     write_secret(folder / "ca.key", private_pem(key))
@@ -33,12 +33,16 @@ def make_authority(folder: Path) -> Authority:
 
 
 def new_authority() -> Authority:
+    """Make an authority with a new key."""
     key = ec.generate_private_key(ec.SECP256R1())
     return authority_certificate(key), key
 
 
 def authority_certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    """The name is the same each time: what an authority signed holds under every certificate that it had or will have."""
+    """Make the authority's own certificate.
+
+    The name is the same each time: what an authority signed holds under every certificate that it had or will have.
+    """
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedgwc federation")])
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and revocations
     built = _builder(name, name, key.public_key(), "authority")
@@ -48,13 +52,14 @@ def authority_certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
 
 
 def make_server(folder: Path, hosts: list[str], authority: Authority) -> None:
-    """server.crt and server.key, for these names and addresses."""
+    """Write server.crt and server.key, for these names and addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     (folder / "server.crt").write_bytes(public_pem(server_certificate(key.public_key(), hosts, authority)))
     write_secret(folder / "server.key", private_pem(key))
 
 
 def server_certificate(key: CertificatePublicKeyTypes, hosts: list[str], authority: Authority) -> x509.Certificate:
+    """Make a certificate for the server's key and names."""
     certificate, signer = authority
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
     built = _builder(name, certificate.subject, key, "server")
@@ -66,7 +71,7 @@ def server_certificate(key: CertificatePublicKeyTypes, hosts: list[str], authori
 
 
 def make_node(folder: Path) -> None:
-    """key and key.pub, by which the server knows a node."""
+    """Write key and key.pub, by which the server knows a node."""
     key = ec.generate_private_key(ec.SECP384R1())
     encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     write_secret(folder / "key", key.private_bytes(encoding, serialization.PrivateFormat.OpenSSH, plain))
@@ -89,9 +94,11 @@ def _general(host: str) -> x509.GeneralName:
 
 
 def public_pem(certificate: x509.Certificate) -> bytes:
+    """Encode a certificate."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Encode a private key."""
     form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     return key.private_bytes(serialization.Encoding.PEM, form, plain)

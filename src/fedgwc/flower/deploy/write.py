@@ -18,19 +18,20 @@ import numpy as np
 from fedgwc.core.errors import InputError
 from fedgwc.core.sampling import SMALLEST_COHORT
 from fedgwc.flower.deploy import network, secrets
-from fedgwc.flower.deploy.fitting import fitting
+from fedgwc.flower.deploy.recipe_check import check_recipe
 from fedgwc.flower.options import Options
 from fedgwc.flower.preflight import OWN_DATA
 from fedgwc.runs.experiment import Experiment, experiment, recipes
+from fedgwc.runs.formats import current
 
-UNDEALT = "FIRST-LAST"  # what an operator replaces where only the machine with the data knows how many clients there are
-OWN = "app/fedgwc_app/own"  # code of one's own that the recipe names, which the app takes to every node
+CLIENTS_PLACEHOLDER = "FIRST-LAST"  # an operator replaces it where only the machine with the data knows how many there are
+OWN_CODE = "app/fedgwc_app/own"  # code of one's own that the recipe names, which the app takes to every node
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What an operator decides."""
+    """The operator's decisions."""
 
     recipe: str
     host: str = "127.0.0.1"  # where nodes find the server
@@ -56,17 +57,17 @@ class Plan:
 
     @property
     def proxied(self) -> bool:
-        """Nodes are elsewhere, and the server is not to be reached from there."""
+        """Tell whether nodes connect through a proxy: the server listens on loopback only."""
         return network.is_loopback(self.bind) and not network.is_loopback(self.host)
 
     @property
     def nodes_at(self) -> tuple[str, int]:
-        """Where nodes connect."""
+        """Return host and port to which nodes connect."""
         return self.host, self.node_port if self.proxied else self.port
 
     @property
     def operator_at(self) -> tuple[str, int]:
-        """Where the operator's commands connect."""
+        """Return host and port to which the operator's commands connect."""
         return self.bind if network.is_loopback(self.bind) else self.host, self.port
 
 
@@ -77,45 +78,48 @@ def _is_address(text: str) -> bool:
         return False
 
 
-def planned(folder: Path) -> Plan:
-    """What was decided for the federation in a folder."""
+def read_plan(folder: Path) -> Plan:
+    """Read the plan of the federation in a folder."""
     try:
         return Plan(**json.loads((folder / "deploy.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{folder} was not written by fedgwc deploy init: {error}") from None
 
 
-def homes(folder: Path) -> list[Path]:
-    """The folders of the nodes that are here; others have moved to their machines."""
+def node_folders(folder: Path) -> list[Path]:
+    """List nodes' folders that are here; others have moved to their machines."""
     return sorted(p for p in folder.glob("nodes/*") if p.is_dir())
 
 
-def trusting(folder: Path) -> list[Path]:
-    """The folders that have a copy of the authority's certificate."""
-    return [folder / "superlink", *homes(folder)]
+def certificate_folders(folder: Path) -> list[Path]:
+    """List folders with a copy of the authority's certificate."""
+    return [folder / "superlink", *node_folders(folder)]
 
 
 def init(folder: Path, plan: Plan, own: Iterable[str] = ()) -> list[str]:
-    """Write it all, with files of one's own code, into a new or empty folder; returns each node's configuration."""
+    """Write a federation into a new or empty folder; return each node's configuration.
+
+    `own` are files of one's own code, which go with the app.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not an empty folder; choose a new one, since keys are never overwritten")
-    code = [_carried(name) for name in own]
+    code = [_own_file(name) for name in own]
     text = recipe_text(plan.recipe)
-    n_clients = fitting(parsed(text), options(plan), plan.own_data)  # or it says why not, before there is anything
+    n_clients = check_recipe(parse_recipe(text), options(plan), plan.own_data)  # or it says why not, before there is anything
     configs = node_configs(plan, n_clients)
     for name in ("app/fedgwc_app", "ca", "superlink", "flwr", *(f"nodes/node-{i}" for i in range(1, plan.nodes + 1))):
         (folder / name).mkdir(parents=True)
     for private in (folder / "ca", folder / "superlink", folder / "flwr", *(folder / "nodes").iterdir()):
         private.chmod(0o700)
     authority = secrets.make_authority(folder / "ca")
-    secrets.make_server(folder / "superlink", names(plan), authority)
+    secrets.make_server(folder / "superlink", certificate_names(plan), authority)
     for i, config in enumerate(configs, 1):
         _node(folder, i, config, plan)
     (folder / "superlink" / "ca.crt").write_bytes((folder / "ca" / "ca.crt").read_bytes())
     (folder / "app" / "fedgwc_app" / "recipe.toml").write_text(text, encoding="utf-8")
     for path in code:
-        (folder / OWN / path.name).parent.mkdir(exist_ok=True)
-        (folder / OWN / path.name).write_bytes(path.read_bytes())
+        (folder / OWN_CODE / path.name).parent.mkdir(exist_ok=True)
+        (folder / OWN_CODE / path.name).write_bytes(path.read_bytes())
     # A node has a client at least: all are to be there before most of them decide what data look like.
     everybody = max(SMALLEST_COHORT, n_clients or plan.nodes)
     known = {**_addresses(plan), "min_clients": everybody, "min_replies": options(plan).min_replies}
@@ -129,14 +133,15 @@ def init(folder: Path, plan: Plan, own: Iterable[str] = ()) -> list[str]:
     return configs
 
 
-def _carried(name: str) -> Path:
+def _own_file(name: str) -> Path:
+    """Accept a file of one's own code, which the app can carry to nodes."""
     if not name.endswith(".py"):
         raise InputError(f"--use {name}: the app carries files to the nodes, and no installed modules; give a FILE.py")
     return Path(name)
 
 
 def options(plan: Plan) -> Options:
-    """What a plan leaves open is as the server has it by default."""
+    """Return the server's options under a plan."""
     return Options(private_losses=plan.private_losses)
 
 
@@ -152,16 +157,16 @@ FILES = {
 PROXY = {"nginx.conf": "superlink/nginx.conf", "proxy.sh": "superlink/proxy.sh"}
 
 
-def names(plan: Plan) -> list[str]:
-    """Whom the server's certificate is for: as nodes, the operator and the server app, which connects to `bind`, call it."""
+def certificate_names(plan: Plan) -> list[str]:
+    """List the server's names, for nodes, operator and the server app."""
     bind = ipaddress.ip_address(plan.bind)
     own = bind if not bind.is_unspecified else "::1" if bind.version == 6 else "127.0.0.1"
     return list(dict.fromkeys([plan.host, "localhost", "127.0.0.1", str(own)]))
 
 
 def _addresses(plan: Plan) -> dict[str, Any]:
-    """What an operator decided, and what follows from it, by the names that templates use."""
-    known = {**asdict(plan), "nodes_at": network.joined(*plan.nodes_at), "operator_at": network.joined(*plan.operator_at)}
+    """Return the plan and its addresses, by the names that templates use."""
+    known = {**asdict(plan), "nodes_at": network.address(*plan.nodes_at), "operator_at": network.address(*plan.operator_at)}
     known["listen"] = f"[::]:{plan.node_port}" if ":" in plan.host else plan.node_port
     text = network.PROXIED if plan.proxied else network.LOCAL if network.is_loopback(plan.bind) else network.OPEN
     known["network"] = Template(text).substitute(known)
@@ -179,7 +184,7 @@ def _fill(template: str, target: Path, known: dict[str, Any]) -> None:
 
 
 def _toml(path: Path) -> str:
-    """A path as a string of TOML; JSON's escapes are TOML's."""
+    """Write a path as a string of TOML; JSON's escapes are TOML's."""
     return json.dumps(str(path), ensure_ascii=False)
 
 
@@ -193,7 +198,7 @@ def _node(folder: Path, i: int, config: str, plan: Plan) -> None:
 
 
 def recipe_text(recipe: str) -> str:
-    """The recipe's file as it is, checked."""
+    """Read a recipe's file and check it."""
     path = recipes().get(recipe, Path(recipe))
     if not path.is_file():
         raise InputError(f"no recipe {recipe!r}: it is neither a file nor one of {', '.join(sorted(recipes()))}")
@@ -201,30 +206,33 @@ def recipe_text(recipe: str) -> str:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a TOML recipe: {error}") from None
-    parsed(text)
+    parse_recipe(text)
     return text
 
 
-def parsed(text: str) -> Experiment:
-    """The experiment that a recipe's text describes."""
+def parse_recipe(text: str) -> Experiment:
+    """Build the experiment that a recipe's text describes."""
     try:
-        return experiment(tomllib.loads(text), "recipe")
+        return experiment(current(tomllib.loads(text)), "recipe")
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"the recipe is not TOML: {error}") from None
 
 
-def dealt(plan: Plan, n_clients: int) -> list[list[int]]:
-    """The recipe's clients, in even parts, one per node."""
+def clients_per_node(plan: Plan, n_clients: int) -> list[list[int]]:
+    """Deal the recipe's clients to nodes, in even parts."""
     if n_clients < plan.nodes:
         raise InputError(f"the recipe has {n_clients} clients, too few for {plan.nodes} nodes; lower --nodes")
     return [[int(k) for k in part] for part in np.array_split(np.arange(n_clients), plan.nodes)]
 
 
 def node_configs(plan: Plan, n_clients: int | None) -> list[str]:
-    """Each node's own line of configuration; who knows only the nodes' number leaves it to an operator whom each serves."""
+    """Write each node's line of configuration.
+
+    Where the number of clients is unknown, an operator fills in whom each serves.
+    """
     consents = "share-class-counts=false" + (" private-losses=true" if plan.private_losses else "")
     if plan.own_data:
         return [f'name="node-{i}" data="{OWN_DATA}" {consents}' for i in range(1, plan.nodes + 1)]
     if n_clients is None:
-        return [f'clients="{UNDEALT}" {consents}'] * plan.nodes
-    return [f'clients="{part[0]}-{part[-1]}" {consents}' for part in dealt(plan, n_clients)]
+        return [f'clients="{CLIENTS_PLACEHOLDER}" {consents}'] * plan.nodes
+    return [f'clients="{part[0]}-{part[-1]}" {consents}' for part in clients_per_node(plan, n_clients)]

@@ -14,11 +14,12 @@ from fedgwc.core.errors import InputError
 from fedgwc.flower import Options
 from fedgwc.flower.deploy.check import check
 from fedgwc.flower.deploy.write import Plan, init
-from fedgwc.flower.introductions import Look
-from fedgwc.flower.preflight import at_server
+from fedgwc.flower.identity import DataDescription
+from fedgwc.flower.preflight import server_simulator
 from fedgwc.flower.server import serve
 from fedgwc.runs.experiment import experiment, recipes
 from fedgwc.runs.folder import RunFolder
+from tests.conftest import Small
 
 from .grids import LocalGrid
 from .real import toml
@@ -33,7 +34,7 @@ MLP = {"name": "mlp", "hidden": [4]}
 
 def recipe(place: Path, **tables: Any) -> str:
     """Twenty clients of digits, or what `tables` say."""
-    text = toml({"rounds": 2, "data": TWENTY, "model": MLP, **tables})
+    text = toml({"format": 2, "rounds": 2, "data": TWENTY, "model": MLP, **tables})
     (place / "recipe.toml").write_text(text.replace('{"clients":', "{clients ="))
     return str(place / "recipe.toml")
 
@@ -43,16 +44,15 @@ def wrong(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def _no_data(monkeypatch, tmp_path) -> None:
+def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FEDGWC_DATA", str(tmp_path / "nowhere"))
 
 
 IMPOSSIBLE = [
     ({"algorithm": {"name": "alone"}}, {}, "alone trains a model per client"),
     ({"algorithm": {"name": "cfl"}}, {"private_losses": True}, "does not go with CFL"),
-    ({"algorithm": {"loss_samples": 5}}, {"private_losses": True}, "does not go with loss_samples"),
     ({"algorithm": {"name": "fesem", "k": 4, "rate": 0.1}}, {}, "give cohorts of 3; lower k"),
-    ({"algorithm": {"name": "fedgwc", "pairs_up_to": 19}}, {}, "20 clients are more than algorithm.pairs_up_to=19"),
+    ({"algorithm": {"name": "fedgwc", "pairs_up_to": 19}}, {}, "20 clients are more than pairs_up_to=19"),
     ({"data": {"name": "digits", "groups": [{"clients": 2}]}}, {"nodes": 2}, "has 2 clients, and the server waits for"),
     ({}, {"nodes": 21}, "too few for 21 nodes"),
     ({"data": {"name": "digits", "groups": [{"clients": 999}]}}, {}, "999 clients of 12 samples need 11988"),
@@ -71,7 +71,9 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("tables", "plan", "said"), IMPOSSIBLE, ids=lambda x: x if isinstance(x, str) else "")
-def test_what_cannot_run_is_refused_before_anything_is_written(tables, plan, said: str, tmp_path) -> None:
+def test_what_cannot_run_is_refused_before_anything_is_written(
+    tables: dict[str, Any], plan: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match=said):
         init(tmp_path / "d", Plan(recipe(tmp_path, **tables), **plan))
     assert not (tmp_path / "d").exists()
@@ -82,14 +84,14 @@ def test_what_cannot_run_is_refused_before_anything_is_written(tables, plan, sai
     [(tables, said) for tables, plan, said in IMPOSSIBLE if not plan and "nosuch" not in said],
     ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_the_check_of_a_folder_finds_the_same(tables, said: str, tmp_path) -> None:
+def test_the_check_of_a_folder_finds_the_same(tables: dict[str, Any], said: str, tmp_path: Path) -> None:
     init(tmp_path / "d", Plan(recipe(tmp_path)))
     recipe(tmp_path / "d" / "app" / "fedgwc_app", **tables)
     assert re.search(said, wrong(tmp_path / "d")["recipe"])
 
 
 @pytest.mark.parametrize("name", sorted(recipes()))
-def test_every_recipe_that_ships_can_be_set_up_without_its_data(name: str, tmp_path) -> None:
+def test_every_recipe_that_ships_can_be_set_up_without_its_data(name: str, tmp_path: Path) -> None:
     configs = init(tmp_path / "d", Plan(name, nodes=4))
     if name in ("landmarks", "inaturalist"):  # only the users of the split say how many there are
         assert all('clients="FIRST-LAST"' in config for config in configs)
@@ -97,7 +99,7 @@ def test_every_recipe_that_ships_can_be_set_up_without_its_data(name: str, tmp_p
         assert configs[0].startswith('clients="0-99"' if name == "femnist" else 'clients="0-24"')
 
 
-def test_who_knows_the_clients_says_whom_a_node_serves(tmp_path, capsys) -> None:
+def test_who_knows_the_clients_says_whom_a_node_serves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = recipe(tmp_path, data={"name": "arrays", "path": "/not/here"})
     with pytest.raises(SystemExit) as end:
         main(["deploy", "init", str(tmp_path / "d"), "--recipe", text])
@@ -124,14 +126,14 @@ def test_who_knows_the_clients_says_whom_a_node_serves(tmp_path, capsys) -> None
         ("min-replies = 3", "min-replies = 4", "a round asks 3 of 20 clients, .* min-replies = 4"),
     ],
 )
-def test_the_check_sees_what_an_operator_has_changed(old: str, new: str, said: str, tmp_path) -> None:
+def test_the_check_sees_what_an_operator_has_changed(old: str, new: str, said: str, tmp_path: Path) -> None:
     init(tmp_path / "d", Plan(recipe(tmp_path)))
     app = tmp_path / "d" / "app" / "pyproject.toml"
     app.write_text(app.read_text().replace(old, new))
     assert re.search(said, wrong(tmp_path / "d")["recipe"])
 
 
-def test_alone_is_let_pass_where_single_answers_count(tmp_path) -> None:
+def test_alone_is_let_pass_where_single_answers_count(tmp_path: Path) -> None:
     init(tmp_path / "d", Plan(recipe(tmp_path)))
     recipe(tmp_path / "d" / "app" / "fedgwc_app", algorithm={"name": "alone"})
     app = tmp_path / "d" / "app" / "pyproject.toml"
@@ -139,7 +141,7 @@ def test_alone_is_let_pass_where_single_answers_count(tmp_path) -> None:
     assert wrong(tmp_path / "d") == {}
 
 
-def test_the_server_refuses_the_same_before_it_waits_for_anybody(tmp_path, small) -> None:
+def test_the_server_refuses_the_same_before_it_waits_for_anybody(tmp_path: Path, small: Small) -> None:
     forever = Options(**{**QUICK, "wait": 1e9})
     with pytest.raises(InputError, match="alone trains a model per client"):
         serve(small("alone"), LocalGrid(), tmp_path / "r", forever)
@@ -150,11 +152,11 @@ def test_the_server_refuses_the_same_before_it_waits_for_anybody(tmp_path, small
 
 def test_a_server_needs_no_gpu_and_no_processes_of_its_own() -> None:
     job = experiment({"data": TWENTY, "model": MLP, "engine": {"device": "cuda", "how": "workers", "dtype": "float64"}})
-    simulator = at_server(job, Look((1, 8, 8), 10))
+    simulator = server_simulator(job, DataDescription((1, 8, 8), 10))
     assert (simulator.how, simulator.workers, str(simulator.model.dtype)) == ("one-by-one", 0, "torch.float64")
 
 
-def test_weights_that_are_elsewhere_are_no_reason_either(tmp_path) -> None:
+def test_weights_that_are_elsewhere_are_no_reason_either(tmp_path: Path) -> None:
     weights = {"name": "mobilenet_v2", "weights": "w.pth"}
     init(tmp_path / "d", Plan(recipe(tmp_path, data={"name": "cifar10"}, model=weights)))
     init(tmp_path / "e", Plan(recipe(tmp_path, data={**OWN, "shape": [3, 32, 32]}, model=weights), own_data=True))
@@ -164,13 +166,22 @@ def test_weights_that_are_elsewhere_are_no_reason_either(tmp_path) -> None:
     assert wrong(tmp_path / "d") == {}
 
 
-def test_a_recipe_of_bytes(tmp_path) -> None:
+def test_a_recipe_that_servers_would_refuse_for_its_age_is_refused_here(tmp_path: Path) -> None:
+    init(tmp_path / "d", Plan(recipe(tmp_path)))
+    for place in (tmp_path, tmp_path / "d" / "app" / "fedgwc_app"):
+        recipe(place, format=1, algorithm={"name": "fedgwc"})
+    with pytest.raises(InputError, match="fedgwc has meant two things"):
+        init(tmp_path / "e", Plan(str(tmp_path / "recipe.toml")))
+    assert "fedgwc has meant two things" in wrong(tmp_path / "d")["a file"]
+
+
+def test_a_recipe_of_bytes(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="is not a TOML recipe"):
         init(tmp_path / "d", Plan(str(tmp_path / "recipe.toml")))
 
 
-def test_a_run_ends_with_its_budget_of_client_updates(small, tmp_path) -> None:
+def test_a_run_ends_with_its_budget_of_client_updates(small: Small, tmp_path: Path) -> None:
     """Six of twenty clients per round: twelve have trained after two of eight rounds."""
     job, grid = small(evaluate={"client_updates": 12}), LocalGrid()
     nodes_for(grid, job)

@@ -14,9 +14,9 @@ from flwr.app import Message
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Clustering
 from fedgwc.flower import Options, client_app
-from fedgwc.flower.attendance import Attendance
-from fedgwc.flower.introductions import Look, introduction
-from fedgwc.flower.mailbox import Post
+from fedgwc.flower.identity import DataDescription, read_identity
+from fedgwc.flower.mailbox import Mailbox
+from fedgwc.flower.node_tracker import NodeTracker
 from fedgwc.flower.roster import Roster
 from fedgwc.flower.server import serve
 from fedgwc.runs.experiment import Experiment, experiment
@@ -25,11 +25,12 @@ from fedgwc.runs.folder import RunFolder
 from .grids import LocalGrid
 from .worlds import QUICK
 
+MakeNode = Callable[..., dict[str, str]]
 WIDE, FLAT = (3, 4, 4), (1, 4, 4)
 
 
 @pytest.fixture(autouse=True)
-def _log(caplog) -> None:
+def _log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "fedgwc")
 
 
@@ -40,7 +41,7 @@ def job(**data: Any) -> Experiment:
 
 
 @pytest.fixture
-def node(tmp_path) -> Callable[..., dict[str, str]]:
+def node(tmp_path: Path) -> MakeNode:
     """`node("a", FLAT, clients=2)`: the configuration of a node with such data of its own."""
 
     def build(name: str, shape: tuple[int, ...], clients: int = 2) -> dict[str, str]:
@@ -75,7 +76,9 @@ def looks(out: Path) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("kind", [LocalGrid, Arriving])
-def test_the_first_node_does_not_decide_for_all_others(kind, node, tmp_path, caplog) -> None:
+def test_the_first_node_does_not_decide_for_all_others(
+    kind: Any, node: MakeNode, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """It names more clients than the run waits for, and all others together have fewer."""
     nodes = {1: node("first", FLAT, clients=9), 2: node("a", WIDE), 3: node("b", WIDE)}
     found = served(grid_of(nodes, job(), kind), job(), tmp_path / "r")
@@ -87,18 +90,18 @@ def test_the_first_node_does_not_decide_for_all_others(kind, node, tmp_path, cap
     assert f"the server leaves this node out of the run: {why}" in caplog.text  # at the node
 
 
-def test_a_node_alone_is_believed_when_nobody_else_has_come_in_time(node, tmp_path) -> None:
+def test_a_node_alone_is_believed_when_nobody_else_has_come_in_time(node: MakeNode, tmp_path: Path) -> None:
     served(grid_of({1: node("a", FLAT, clients=4)}, job()), job(), tmp_path / "r")
     assert looks(tmp_path / "r") == FLAT
 
 
-def test_clients_of_nodes_that_are_left_out_do_not_count(node, tmp_path) -> None:
+def test_clients_of_nodes_that_are_left_out_do_not_count(node: MakeNode, tmp_path: Path) -> None:
     nodes = {1: node("a", WIDE), 2: node("b", WIDE), 3: node("other", FLAT)}
     with pytest.raises(InputError, match=r"4 clients came within 0\.5 s and 6 are needed"):
         served(grid_of(nodes, job()), job(), tmp_path / "r", min_clients=6)
 
 
-def test_a_tie_is_an_error_that_says_who_said_what(node, tmp_path) -> None:
+def test_a_tie_is_an_error_that_says_who_said_what(node: MakeNode, tmp_path: Path) -> None:
     nodes = {1: node("a", FLAT, 4), 2: node("b", WIDE), 3: node("c", FLAT), 4: node("d", WIDE)}
     said = r"shape \(1, 4, 4\) in 3 classes: node 1, 3; samples of shape \(3, 4, 4\) in 3 classes: node 2, 4\..*data\.n_classes"
     with pytest.raises(InputError, match=said):
@@ -106,19 +109,19 @@ def test_a_tie_is_an_error_that_says_who_said_what(node, tmp_path) -> None:
     assert not (tmp_path / "r" / "config.json").exists()
 
 
-def test_who_has_left_again_has_no_vote(node) -> None:
+def test_who_has_left_again_has_no_vote(node: MakeNode) -> None:
     grid = grid_of({1: node("a", FLAT), 2: node("b", FLAT)}, job())
-    attendance = Attendance(Post(grid, 0.005), Roster(), introduction)
-    attendance.update()
+    tracker = NodeTracker(Mailbox(grid, 0.005), Roster(), read_identity)
+    tracker.update()
     grid.nodes.clear()
     for number, name in ((3, "c"), (4, "d")):
         grid.add(number, client_app(job()), **node(name, WIDE))
-    attendance.update()
-    attendance.settle(4)
-    assert attendance.like == Look(WIDE, 3)
+    tracker.update()
+    tracker.agree_on_data(4)
+    assert tracker.data == DataDescription(WIDE, 3)
 
 
-def test_samples_that_are_scaled_otherwise_are_others(node, tmp_path, caplog) -> None:
+def test_samples_that_are_scaled_otherwise_are_others(node: MakeNode, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     nodes = {n: node(str(n), FLAT) for n in (1, 2, 3)}
     grid = grid_of(nodes, job(mean=[0.5], std=[0.25]))
     grid.nodes[1] = client_app(job(mean=[0.0], std=[1.0])), grid.nodes[1][1]
@@ -128,7 +131,7 @@ def test_samples_that_are_scaled_otherwise_are_others(node, tmp_path, caplog) ->
 
 
 @pytest.mark.parametrize("who", ["the recipe", "the server's data", "the run's start"])
-def test_what_is_known_is_put_to_no_vote(who: str, node, tmp_path, caplog) -> None:
+def test_what_is_known_is_put_to_no_vote(who: str, node: MakeNode, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     recipe = job()
     if who == "the recipe":
         recipe = job(shape=list(WIDE), n_classes=3)
@@ -143,7 +146,7 @@ def test_what_is_known_is_put_to_no_vote(who: str, node, tmp_path, caplog) -> No
     assert all(f"node {n} is refused" in caplog.text for n in (1, 2, 3))
 
 
-def test_a_lie_about_possible_data_costs_the_liar_only(node, tmp_path) -> None:
+def test_a_lie_about_possible_data_costs_the_liar_only(node: MakeNode, tmp_path: Path) -> None:
     """A recipe's clients, which the server can make itself: however early the lie, nobody waits for a vote."""
 
     def lie(question: Message, reply: Message) -> Message:
@@ -161,4 +164,4 @@ def test_a_lie_about_possible_data_costs_the_liar_only(node, tmp_path) -> None:
 
 def test_a_look_is_told_in_a_line_however_much_it_holds() -> None:
     channels = 10_000
-    assert len(str(Look((channels, 8, 8), 2, (0.5,) * channels, (1.0,) * channels))) < 200
+    assert len(str(DataDescription((channels, 8, 8), 2, (0.5,) * channels, (1.0,) * channels))) < 200
