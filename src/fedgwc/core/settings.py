@@ -35,10 +35,7 @@ class ReadsSettings(Protocol):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], where: str) -> Any:
-        """Build an instance from a table of settings.
-
-        Errors name `where` the table stands.
-        """
+        """Build an instance from a table of settings. Errors name `where` the table stands."""
         ...
 
     def to_settings(self) -> dict[str, Any]:
@@ -47,10 +44,7 @@ class ReadsSettings(Protocol):
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
-    """Convert a value to the type of an annotation.
-
-    A value that does not fit is an InputError that names `where`.
-    """
+    """Convert a value to the type of an annotation. A value that does not fit is an InputError that names `where`."""
     if isinstance(value, int) and not -(2**BITS) <= value < 2**BITS:  # first, since Python does not even print the longest
         raise InputError(f"{where} must be in -2^{BITS}..2^{BITS}-1, got a number of {value.bit_length()} bits")
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -85,18 +79,12 @@ _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def call(function: Callable[..., T], settings: Any, where: str, **given: Any) -> T:
-    """Call a function with checked and converted settings.
-
-    `given` are arguments that users cannot set.
-    """
+    """Call a function with checked and converted settings. `given` are arguments that users cannot set."""
     return function(**given, **arguments(function, settings, where, *given))
 
 
 def arguments(function: Callable[..., Any], settings: Any, where: str, *given: str) -> dict[str, Any]:
-    """Check and convert the settings of a function.
-
-    `given` are the names of arguments that users cannot set.
-    """
+    """Check and convert the settings of a function. `given` are the names of arguments that users cannot set."""
     if not isinstance(settings, Mapping):
         raise InputError(f"{where} must be a table of settings, got {settings!r}")
     target = function.__init__ if inspect.isclass(function) else function
@@ -110,10 +98,7 @@ def arguments(function: Callable[..., Any], settings: Any, where: str, *given: s
 
 
 def check_settable(thing: Any, where: str, *given: str) -> None:
-    """Check that settings can call a function or override a dataclass.
-
-    Only annotations make that possible.
-    """
+    """Check that settings can call a function or override a dataclass. Only annotations make that possible."""
     made = type(thing) if dataclasses.is_dataclass(thing) and not isinstance(thing, type) else thing
     if not inspect.isfunction(made) and not inspect.isclass(made):
         raise InputError(f"{where} must be a function or a class, got {thing!r}")
@@ -176,10 +161,7 @@ def _settable(instance: Any) -> list[dataclasses.Field[Any]]:
 
 
 def override(instance: T, settings: Any, where: str) -> T:
-    """Replace some fields of a dataclass instance.
-
-    A table for a field that is itself a dataclass goes one level down.
-    """
+    """Replace some fields of a dataclass instance. A table for a field that is itself a dataclass goes one level down."""
     if not isinstance(settings, Mapping):
         raise InputError(f"{where} must be a table of settings, got {settings!r}")
     check_keys(settings, setting_names(instance), where)
@@ -257,10 +239,7 @@ def _toml(text: str) -> Any:
 
 
 def parse_axis(sweep: str) -> tuple[str, list[Any]]:
-    """Parse `key=v,v,...` as (key, [v, v, ...]).
-
-    Each value counts once; `[8],[16,8]` are two lists.
-    """
+    """Parse `key=v,v,...` as (key, [v, v, ...]). Each value counts once; `[8],[16,8]` are two lists."""
     key, equals, values = sweep.partition("=")
     if not equals or not values or not key:
         raise InputError(f"a sweep is written key=value,value,..., for example local.lr=0.05,0.1; got {sweep!r}")
@@ -272,10 +251,7 @@ def parse_axis(sweep: str) -> tuple[str, list[Any]]:
 
 
 def set_path(table: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Copy nested tables with one value set.
-
-    `groups.1.noise` reaches into a list of tables by number.
-    """
+    """Copy nested tables with one value set. `groups.1.noise` reaches into a list of tables by number."""
     head, rest = path[0], path[1:]
     copy = dict(table)
     if not rest:
@@ -318,10 +294,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Turn dataclasses and tuples into tables and lists, for JSON.
-
-    `override` is the reverse.
-    """
+    """Turn dataclasses and tuples into tables and lists, for JSON. `override` is the reverse."""
     if isinstance(value, ReadsSettings):
         return value.to_settings()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -22,10 +22,7 @@ CUT = tl.constexpr(4)  # in the place of an index: no slope flows back
 
 @triton.jit
 def _larger(value, index, other, other_index):
-    """Return the larger of two values, with positions.
-
-    NaN wins and the first of equals stays, as in PyTorch.
-    """
+    """Return the larger of two values, with positions. NaN wins and the first of equals stays, as in PyTorch."""
     take = (other > value) | (other != other)
     return tl.where(take, other, value), tl.where(take, other_index, index)
 
@@ -143,10 +140,7 @@ def _unpool(
     BATCH: tl.constexpr, OC: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
     BB: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Send gradients back through the pooling, in both layouts.
-
-    last [n, b, h, w, o] and turned [n, h, w, o, b].
-    """
+    """Send gradients back through the pooling, in both layouts. last [n, b, h, w, o] and turned [n, h, w, o, b]."""
     client = tl.program_id(2).to(tl.int64)
     position = tl.program_id(0)
     b = (tl.program_id(1) % (BATCH // BB) * BB + tl.arange(0, BB))[:, None]
