@@ -1,4 +1,7 @@
-"""What the public functions are given, checked: a mistake is an InputError that names the argument."""
+"""Checks of the arguments of public functions.
+
+A wrong argument is an InputError that names it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ ROUNDING = 1e-6  # so far may means of values in [0, 1] lie outside of it
 
 
 def numbers(given: ArrayLike, name: str) -> NDArray[Any]:
-    """As an array of its own type, or of float64 if that is none of numbers."""
+    """Convert an argument to an array of numbers.
+
+    It keeps its own numeric type; Python objects become float64.
+    """
     try:
         array = np.asarray(given)
         if array.dtype.kind == "O":  # Python's longest integers, say
@@ -42,7 +48,7 @@ def whole(given: int, name: str, least: int, most: int | None = None) -> int:
 
 
 def means(values: NDArray[Any], name: str) -> None:
-    """Running means of what lies in [0, 1]."""
+    """Check that running means of values in [0, 1] lie in [0, 1]."""
     if not ((values >= -ROUNDING) & (values <= 1 + ROUNDING)).all():  # which NaN is not
         raise InputError(f"{name} must hold means of values in [0, 1], got {_span(values)}")
 

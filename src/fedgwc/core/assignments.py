@@ -12,7 +12,10 @@ Assignment = str | tuple[tuple[str, ...], Any]  # `a.b=c`, or the path and the v
 
 
 def parse_assignment(text: Assignment) -> tuple[tuple[str, ...], Any]:
-    """`a.b=c` as (("a", "b"), c), where c is read as TOML and otherwise taken as text; a pair is one already."""
+    """Parse `a.b=c` as (("a", "b"), c).
+
+    c is read as TOML, otherwise taken as text; a pair is returned as it is.
+    """
     if not isinstance(text, str):
         return text
     key, equals, value = text.partition("=")
@@ -41,7 +44,7 @@ def _toml(text: str) -> Any:
 
 
 def parse_axis(sweep: str) -> tuple[str, list[Any]]:
-    """`key=v,v,...` as (key, [v, v, ...]), each value once; `[8],[16,8]` are two lists."""
+    """Parse `key=v,v,...` as (key, [v, v, ...]). Each value counts once; `[8],[16,8]` are two lists."""
     key, equals, values = sweep.partition("=")
     if not equals or not values or not key:
         raise InputError(f"a sweep is written key=value,value,..., for example local.lr=0.05,0.1; got {sweep!r}")
@@ -53,7 +56,7 @@ def parse_axis(sweep: str) -> tuple[str, list[Any]]:
 
 
 def set_path(table: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """A copy of nested tables with one value set; `groups.1.noise` reaches into a list of tables by number."""
+    """Copy nested tables with one value set. `groups.1.noise` reaches into a list of tables by number."""
     head, rest = path[0], path[1:]
     copy = dict(table)
     if not rest:
@@ -69,7 +72,7 @@ def set_path(table: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[s
 
 
 def drop_path(table: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    """A copy of nested tables without one value; where there is none, just a copy."""
+    """Copy nested tables without one value, if it is there."""
     head, rest = path[0], path[1:]
     if not rest:
         return {k: v for k, v in table.items() if k != head}
@@ -88,7 +91,7 @@ def _set_item(items: list[Any], path: tuple[str, ...], value: Any, where: str) -
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"algorithm": {"beta": 1}} -> {"algorithm.beta": 1}"""
+    """Flatten nested tables: {"algorithm": {"beta": 1}} -> {"algorithm.beta": 1}."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}

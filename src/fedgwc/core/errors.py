@@ -1,15 +1,24 @@
-"""The error a user's mistake raises: it says what came, what is allowed and what to do."""
+"""Errors that a user's mistake raises.
+
+A message says what came, what is allowed and what to do.
+"""
 
 
 class InputError(ValueError):
-    """Something given to fedgwc (an argument, a recipe, a file) cannot be used; the message says why and what to do."""
+    """An argument, a recipe or a file that cannot be used.
+
+    The message says why, and what to do.
+    """
 
 
 class NotHere(InputError):  # noqa: N818 - another machine may well have it
-    """A file that a recipe names, data or a model's weights, is not on this machine."""
+    """A file of a recipe that is not on this machine.
+
+    For example a data set or a model's weights.
+    """
 
 
 def in_words(error: OSError) -> str:
-    """What the system refused, without its number."""
+    """Return a system error's text without its number."""
     what = error.strerror or str(error)
     return f"{error.filename}: {what}" if error.filename else what

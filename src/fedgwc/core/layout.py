@@ -1,4 +1,4 @@
-"""Where a model's tensors lie in the one vector that it is."""
+"""The positions of a model's tensors in its one vector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """The tensors of a vector [D], in order: first the parameters, then the floating-point buffers."""
+    """The tensors of a vector [D], in order: parameters first, then floating-point buffers."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -20,7 +20,7 @@ class Layout:
 
     @classmethod
     def unnamed(cls, size: int) -> Layout:
-        """Describe a vector of which only the length is known."""
+        """Describe a vector of known length and unknown tensors."""
         return cls(("",), ((size,),), size)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The two sides of every round: an algorithm, and the engine that trains its clients.
+"""Protocols of the two sides of every round: algorithms and engines.
 
 Each has a small contract that all fulfil. What only some can do is a protocol of its own with one or two methods; whoever
 runs a federation checks for it once, with `isinstance`, before the first round.
@@ -27,7 +27,10 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class Engine(Protocol):
-    """Where clients train and are evaluated: a simulator on one machine, or real nodes."""
+    """An engine, which trains and evaluates clients.
+
+    For example a simulator on one machine, or real nodes.
+    """
 
     def train(self, clients: Ids, models: Tensor, which: Ids, seed: int, work: Work | None = None) -> Updates:
         """Train each of `clients` from `models[which]`; a client that fails is a missing row."""
@@ -43,7 +46,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class DescribesModel(Protocol):
-    """An engine that knows where the tensors of its model lie in the vector."""
+    """An engine that knows the layout of its model's vector."""
 
     @property
     def layout(self) -> Layout: ...
@@ -51,7 +54,7 @@ class DescribesModel(Protocol):
 
 @dataclass(frozen=True)
 class Facts:
-    """What an engine runs on and how much it takes."""
+    """An engine's device, its capacity and the settings it chose."""
 
     device: torch.device
     at_once: int  # clients that train side by side
@@ -60,7 +63,7 @@ class Facts:
 
 @runtime_checkable
 class DescribesItself(Protocol):
-    """An engine that tells its device, its capacity and what it chose."""
+    """An engine that reports its device, its capacity and its settings."""
 
     @property
     def facts(self) -> Facts: ...
@@ -68,11 +71,14 @@ class DescribesItself(Protocol):
 
 @runtime_checkable
 class CountsCosts(Protocol):
-    """An engine that counts for itself what its work took, such as bytes that really went over a wire."""
+    """An engine that counts its own costs.
+
+    For example the bytes that really went over a wire.
+    """
 
     @property
     def costs(self) -> Costs:
-        """Return the sums since this engine was made."""
+        """Return the sums since this engine was created."""
         ...
 
 
@@ -94,7 +100,10 @@ class Algorithm(Protocol[State]):
 
 @runtime_checkable
 class UpdatesInPlace(Protocol):
-    """A round that writes the next state over the given one, for an owner who does not look back."""
+    """An algorithm whose round may write over its state.
+
+    Only for a caller that does not use the previous state again.
+    """
 
     def advance(self, state: Any, engine: Engine, rng: Rng) -> Any: ...
 
@@ -105,7 +114,7 @@ class StartsFromSeveral(Protocol):
 
     @property
     def n_models(self) -> int | None:
-        """How many; None: one model [D]."""
+        """Return the number of models; None means one model [D]."""
         ...
 
 
@@ -122,20 +131,26 @@ class SamplesClients(Protocol):
 
 @runtime_checkable
 class SaysWhatItNeeds(Protocol):
-    """An algorithm that tells what of single clients it must see."""
+    """An algorithm that declares what it must see of single clients."""
 
     @property
     def learns_from(self) -> LearnsFrom:
-        """Return "sums" of models alone, "rewards" (how losses compare) beside them, or single clients' "updates"."""
+        """Return what the server must see to run the algorithm.
+
+        "sums": only sums of models; "rewards": also how each client's losses compare; "updates": each client's update.
+        """
         ...
 
 
 @runtime_checkable
 class Warns(Protocol):
-    """An algorithm that has something to say about the federation's size."""
+    """An algorithm that warns about the federation's size."""
 
     def warnings(self, n_clients: int) -> list[str]:
-        """Return warnings about the federation's size; InputError if it is too large."""
+        """Return warnings about the federation's size.
+
+        A federation that is too large is an InputError.
+        """
         ...
 
 
@@ -146,13 +161,19 @@ class NumbersClusters(Protocol):
     def n_clusters(self, state: Any) -> int: ...
 
     def cluster_numbers(self, state: Any) -> Ids | None:
-        """Return a number that stays with each cluster while others come and go; None: its row."""
+        """Return a number for each cluster that stays with it.
+
+        Other clusters may come and go; None: the number is the row.
+        """
         ...
 
 
 @runtime_checkable
 class TypesState(Protocol):
-    """An algorithm that tells the type of its states; for others the annotation of `init` does."""
+    """An algorithm that declares the type of its states.
+
+    For others the annotation of `init` declares it.
+    """
 
     @property
     def state_type(self) -> Any: ...
@@ -160,7 +181,7 @@ class TypesState(Protocol):
 
 @dataclass(frozen=True)
 class Observation:
-    """What a round has shown, for the run's folder."""
+    """An algorithm's explanation of one round, for the run's folder."""
 
     numbers: Mapping[str, float] = field(default_factory=dict)  # for a line of metrics
     splits: Mapping[str, Arrays] = field(default_factory=dict)  # evidence of the clusters divided in this round, by their number
@@ -174,11 +195,14 @@ class Observable(Protocol):
     def observe(self, state: Any) -> Observation: ...
 
     def tree(self, state: Any) -> list[dict[str, Any]]:
-        """List all clusters that ever were: id, parent, born, ended (None: a leaf), members, scores."""
+        """List all clusters of the run's history.
+
+        Each has an id, parent, birth, end (None: a leaf), members and scores.
+        """
         ...
 
     def matrices(self, state: Any) -> Mapping[str, Arrays]:
-        """Return what is known of each leaf's members, by a name for its file."""
+        """Return the matrices of each leaf's members, by file name."""
         ...
 
 
@@ -187,7 +211,10 @@ class HoldsBack(Protocol):
     """An algorithm that keeps clients from training for a while."""
 
     def held_back(self, state: Any) -> Ids:
-        """Return clients that must not train now, not even in place of an absent one."""
+        """Return the clients that must not train now.
+
+        They do not stand in for an absent client either.
+        """
         ...
 
 
@@ -196,11 +223,17 @@ class Grows(Protocol):
     """An algorithm that clients may join while it runs."""
 
     def room(self, state: Any) -> int | None:
-        """Return how many clients may join; None: any number."""
+        """Return the number of clients that may join.
+
+        None: any number.
+        """
         ...
 
     def grow(self, state: Any, rows: Ids) -> Any:
-        """Add clients N, N + 1, ...; rows [n] are those of the clustering's models that serve them."""
+        """Add clients N, N + 1, ...
+
+        Row [n] is the clustering's model that serves the new client.
+        """
         ...
 
 

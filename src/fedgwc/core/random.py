@@ -1,4 +1,4 @@
-"""Random numbers that are a function of what they are for.
+"""Random numbers as a function of their purpose.
 
 A client's minibatches and augmentations depend on (seed, client, counter) alone, so every engine, on every device and in
 any company, draws the same ones; and a whole cohort's draws are one stacked expression that a CUDA graph can replay.
@@ -32,13 +32,19 @@ def _fold(z: Integers, k: int) -> Integers:
 
 
 def mix(z: Integers) -> Integers:
-    """A bijection of int64 that looks random. Of a Python integer, which does not wrap around, the lowest 64 bits are meant."""
+    """Map int64 one to one to numbers that look random.
+
+    For a Python integer, which does not wrap around, only the lowest 64 bits count.
+    """
     z = _fold(z + _GOLDEN, 30) * _A
     return _fold(_fold(z, 27) * _B, 31)
 
 
 def mix_few(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The same for a handful of numbers: numpy takes a sixth of torch's time, and what has no sign needs no mask."""
+    """Mix a handful of numbers in numpy.
+
+    It takes a sixth of torch's time, and unsigned numbers need no mask.
+    """
     u = np.uint64  # Python's integers would be converted every time
     z = z + u(GOLDEN)
     z = (z ^ (z >> u(30))) * u(A)
@@ -47,23 +53,32 @@ def mix_few(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def keys(seed: int, clients: NDArray[np.int64]) -> Tensor:
-    """[n], on the CPU: one key per client and round."""
+    """Draw one key per client and round: [n], on the CPU."""
     mixed = mix_few(clients.view(np.uint64) ^ np.uint64(mix(seed) & WORD))
     return torch.from_numpy(mixed.view(np.int64))
 
 
 def draw(key: Tensor, counter: Tensor) -> Tensor:
-    """Random int64 at `counter` of each key's stream; the two broadcast."""
+    """Draw an int64 at `counter` of each key's stream.
+
+    The two broadcast.
+    """
     return mix(key ^ mix(counter))
 
 
 def integers(key: Tensor, counter: Tensor, n: int) -> Tensor:
-    """Uniform in 0..n-1, for n far below 2^32 (the bias is at most n / 2^32)."""
+    """Draw uniform integers in 0..n-1.
+
+    n must be far below 2^32 (the bias is at most n / 2^32).
+    """
     return (((draw(key, counter) >> 32) & 0xFFFFFFFF) * n) >> 32
 
 
 def permutations(key: Tensor, epochs: int, sizes: Tensor, longest: int) -> Tensor:
-    """[n, epochs, longest]: for each client and epoch a shuffle of 0..size-1, then the places past its size."""
+    """Draw a shuffle for each client and epoch: [n, epochs, longest].
+
+    A row holds a permutation of 0..size-1, then the positions beyond the client's size.
+    """
     place = torch.arange(longest, device=key.device)
     epoch = torch.arange(epochs, device=key.device)[:, None]
     order = draw(key.view(-1, 1, 1), (epoch << 32) | place)  # [n, epochs, longest]

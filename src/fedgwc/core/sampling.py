@@ -1,4 +1,4 @@
-"""Cohorts: how many clients take part in a round, and who they are."""
+"""The size and the choice of a round's cohort."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def check_models(k: int, name: str, what: str) -> None:
 
 
 def cohort_size(n_members: int, rate: float) -> int:
-    """How many of `n_members` take part in a round: the rate, rounded half up, but at least 3 where there are 3.
+    """Return the cohort's size for a number of members.
+
+    The rate's share, rounded half up, but at least 3 where there are 3.
 
     >>> cohort_size(100, 0.1), cohort_size(25, 0.1), cohort_size(2, 0.1)
     (10, 3, 2)
@@ -38,14 +40,17 @@ def cohort_size(n_members: int, rate: float) -> int:
 
 
 def sample(members: Ids, size: int, rng: np.random.Generator) -> Ids:
-    """`size` distinct members, sorted: who is in a cohort matters, the order must not."""
+    """Draw `size` distinct members, in ascending order.
+
+    The order of a cohort must not matter.
+    """
     if size >= len(members):
         return np.sort(members)
     return np.sort(rng.choice(members, size, replace=False))
 
 
 def several(models: Tensor, k: int, who: str) -> Tensor:
-    """[k, D], checked: `who` starts from so many independent initialisations."""
+    """Check that models are [k, D], for `who` starts from k initialisations."""
     if models.ndim != 2 or len(models) != k:
         raise InputError(
             f"{who} and k={k} starts from {k} different models, so init wants [{k}, D], got {list(models.shape)}; "

@@ -1,4 +1,6 @@
-"""Plain tables (TOML, JSON, `--set a.b=c`) into typed values, with errors that name the key and what it allows.
+"""Settings: plain tables (TOML, JSON, `--set a.b=c`) as typed values.
+
+Errors name the key and what it allows.
 
 Frozen dataclasses and keyword functions describe themselves by their annotations; there is no second schema.
 """
@@ -24,20 +26,23 @@ LARGEST = 3e38  # numbers are as large as this at most, or infinite: models are 
 
 @runtime_checkable
 class ReadsSettings(Protocol):
-    """A dataclass whose table also holds settings of what it chooses by name from a table of its own."""
+    """A dataclass that reads and writes its own settings.
+
+    Its table also holds settings of the parts that it chooses by name.
+    """
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], where: str) -> Any:
-        """Return what a table of settings describes; errors name `where` the table stands."""
+        """Build an instance from a table of settings. Errors name `where` the table stands."""
         ...
 
     def to_settings(self) -> dict[str, Any]:
-        """Return the table that describes it."""
+        """Return the instance as a table of settings."""
         ...
 
 
 def convert(value: Any, hint: Any, where: str) -> Any:
-    """`value` as the annotation `hint` wants it, or an InputError that names `where`."""
+    """Convert a value to the type of an annotation. A value that does not fit is an InputError that names `where`."""
     if isinstance(value, int) and not -(2**BITS) <= value < 2**BITS:  # first, since Python does not even print the longest
         raise InputError(f"{where} must be in -2^{BITS}..2^{BITS}-1, got a number of {value.bit_length()} bits")
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -72,12 +77,12 @@ _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def call(function: Callable[..., T], settings: Any, where: str, **given: Any) -> T:
-    """`function(**given, **settings)` with every setting known and converted; `given` is not for users to set."""
+    """Call a function with checked and converted settings. `given` are arguments that users cannot set."""
     return function(**given, **arguments(function, settings, where, *given))
 
 
 def arguments(function: Callable[..., Any], settings: Any, where: str, *given: str) -> dict[str, Any]:
-    """The settings as `call` passes them on; `given` are the names of what it is given besides."""
+    """Check and convert the settings of a function. `given` are the names of arguments that users cannot set."""
     if not isinstance(settings, Mapping):
         raise InputError(f"{where} must be a table of settings, got {settings!r}")
     target = function.__init__ if inspect.isclass(function) else function
@@ -91,7 +96,7 @@ def arguments(function: Callable[..., Any], settings: Any, where: str, *given: s
 
 
 def check_settable(thing: Any, where: str, *given: str) -> None:
-    """That settings can call a function, or override a dataclass instance, which only annotations make possible."""
+    """Check that settings can call a function or override a dataclass. Only annotations make that possible."""
     made = type(thing) if dataclasses.is_dataclass(thing) and not isinstance(thing, type) else thing
     if not inspect.isfunction(made) and not inspect.isclass(made):
         raise InputError(f"{where} must be a function or a class, got {thing!r}")
@@ -118,7 +123,7 @@ SETTABLE = "int, float, bool, str, a Literal, tuple[one of these, ...], a datacl
 
 
 def _can_be_set(hint: Any) -> bool:
-    """Whether `convert` knows it."""
+    """Tell whether `convert` supports an annotation."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         others = [a for a in args if a is not type(None)]
@@ -133,7 +138,7 @@ def _can_be_set(hint: Any) -> bool:
 
 
 def defaults(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What `call` leaves to the function itself, as plain tables."""
+    """Return the defaults of the arguments that settings leave out."""
     known = inspect.signature(function).parameters.items()
     return {k: plain(p.default) for k, p in known if p.default is not inspect.Parameter.empty and k not in settings}
 
@@ -142,7 +147,7 @@ FLAT = MappingProxyType({"flat": True})  # metadata of a field whose own setting
 
 
 def setting_names(instance: Any) -> list[str]:
-    """List what can be set of a dataclass instance, the settings of flat fields among it."""
+    """List the settings of a dataclass instance, including flat fields."""
     names: list[str] = []
     for field in _settable(instance):
         names += setting_names(getattr(instance, field.name)) if field.metadata.get("flat") else [field.name]
@@ -154,7 +159,7 @@ def _settable(instance: Any) -> list[dataclasses.Field[Any]]:
 
 
 def override(instance: T, settings: Any, where: str) -> T:
-    """Replace some fields of a dataclass instance; a table for a field that is itself a dataclass goes one level down."""
+    """Replace some fields of a dataclass instance. A table for a field that is itself a dataclass goes one level down."""
     if not isinstance(settings, Mapping):
         raise InputError(f"{where} must be a table of settings, got {settings!r}")
     check_keys(settings, setting_names(instance), where)
@@ -173,14 +178,14 @@ def override(instance: T, settings: Any, where: str) -> T:
 
 
 def lookup(table: Mapping[str, T], name: Any, what: str) -> T:
-    """An entry of a table of names."""
+    """Return an entry of a table of names."""
     if not isinstance(name, str) or name not in table:
         raise InputError(f"unknown {what} {name!r}{did_you_mean(name, table)}; choose from {', '.join(sorted(table))}")
     return table[name]
 
 
 def folder_name(name: str, what: str) -> str:
-    """`name`, if it can name a folder where we want it and nowhere else."""
+    """Check that a name can be the name of a folder."""
     if name in ("", ".", "..") or any(c in name for c in "/\\") or not name.isprintable():
         raise InputError(f"{what} {name!r} cannot be the name of a folder; choose one of printable characters without / and \\")
     return name
@@ -200,7 +205,7 @@ def did_you_mean(name: Any, known: Iterable[Any]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Turn dataclasses and tuples into tables and lists, for JSON; `override` is the reverse."""
+    """Turn dataclasses and tuples into tables and lists, for JSON. `override` is the reverse."""
     if isinstance(value, ReadsSettings):
         return value.to_settings()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

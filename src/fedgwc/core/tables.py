@@ -1,4 +1,4 @@
-"""Tables of names: what a user may choose from, and where other packages add to it.
+"""Tables of names that users choose from and packages add to.
 
 One line adds an entry, `MODELS["tiny"] = tiny`. An installed package does the same with an entry point of the table's group,
 which is loaded when its name is first looked up:
@@ -23,11 +23,17 @@ log = logging.getLogger("fedgwc")
 
 
 class UnknownNameError(InputError):
-    """A name that is in no table: a slip, or something of the user's own that was not loaded."""
+    """A name that no table holds.
+
+    A misspelling, or a user's own entry that was not loaded.
+    """
 
 
 class Table(MutableMapping[str, T], Generic[T]):
-    """A dictionary that knows what it holds, and which also has what installed packages offer for its `group`."""
+    """A dictionary with entries of installed packages.
+
+    Entry points of its `group` are loaded when their name is first looked up.
+    """
 
     def __init__(
         self, what: str, group: str, entries: Mapping[str, T], check: Callable[[str, Any], None] = lambda name, entry: None
@@ -37,7 +43,10 @@ class Table(MutableMapping[str, T], Generic[T]):
 
     @cached_property
     def _offered(self) -> dict[str, EntryPoint]:
-        """Entry points by name; a name that is taken stays with who has it."""
+        """Return entry points by name.
+
+        A name that is taken stays with its first owner.
+        """
         found: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
             if point.name in self._entries or point.name in found:
@@ -82,15 +91,18 @@ class Table(MutableMapping[str, T], Generic[T]):
         return f"Table of {self.what}s: {', '.join(self)}"
 
     def entered(self) -> dict[str, T]:
-        """Return what has been entered, without what packages offer and nobody has asked for."""
+        """Return the entries that are loaded.
+
+        Entry points of packages that nobody has looked up are left out.
+        """
         return dict(self._entries)
 
     def restore(self, entries: Mapping[str, T]) -> None:
-        """Go back to what had been entered before."""
+        """Replace the entries by earlier ones."""
         self._entries = dict(entries)
 
     def choose(self, name: Any) -> T:
-        """Return the entry of a name that a user gave."""
+        """Return the entry of a user's name."""
         if not isinstance(name, str):
             raise InputError(f"unknown {self.what} {name!r}; choose from {', '.join(sorted(self))}")
         if name not in self:

@@ -1,4 +1,4 @@
-"""Tensors moved and stacked without needless copies."""
+"""Moving and stacking tensors without needless copies."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from torch import Tensor
 
 
 def on(device: torch.device, numbers: NDArray[Any]) -> Tensor:
-    """`numbers` as a tensor on `device`, without waiting until the device has done what was asked of it before."""
+    """Send an array to a device as a tensor.
+
+    It does not wait for the device's earlier work.
+    """
     return torch.from_numpy(numbers).to(device, non_blocking=True)
 
 
 def stacked(vectors: Sequence[Tensor]) -> Tensor:
-    """[M, D]; no copy of vectors [D] that are the rows of one tensor already, in their order."""
+    """Stack vectors [D] as [M, D].
+
+    Vectors that are one tensor's rows, in order, are not copied.
+    """
     whole = vectors[0]._base
     if whole is not None and whole.is_contiguous() and whole.shape == (len(vectors), len(vectors[0])):
         first, row = whole.data_ptr(), whole[0].nbytes

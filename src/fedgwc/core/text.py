@@ -1,4 +1,7 @@
-"""Text that may be shown: clients' names come from files, and end in tables, spreadsheets, pages and on terminals."""
+"""Text that is safe to show.
+
+Clients' names come from files, and are shown in tables, spreadsheets, pages and terminals.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 
 
 def readable(names: Iterable[str]) -> tuple[str, ...]:
-    """Names [N] in printable characters only; none at all where they just repeat the clients' numbers.
+    """Return names [N] in printable characters only.
+
+    The result is empty if the names only repeat the clients' numbers.
 
     >>> readable(["Łódź", "a\\nb"]), readable(["0", "1"])
     (('Łódź', 'a�b'), ())
@@ -20,12 +25,14 @@ def readable(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def printable(text: str) -> str:
-    """Without what moves a cursor or changes colours."""
+    """Replace characters that move a cursor or change colours."""
     return "".join(c if c.isprintable() else UNREADABLE for c in text)
 
 
 def csv_cell(name: str) -> str:
-    """Spreadsheets compute what begins like a formula, unless an apostrophe stands before it.
+    """Protect a spreadsheet from computing a name.
+
+    Spreadsheets compute a cell that begins like a formula, unless an apostrophe precedes it.
 
     >>> csv_cell("=1+1"), csv_cell("ward 1")
     ("'=1+1", 'ward 1')

@@ -1,4 +1,4 @@
-"""What every algorithm and every engine agree on.
+"""Types that every algorithm and every engine share.
 
 N clients in the federation, n in a cohort, M models, D floats per model, S local steps, C classes.
 """
@@ -23,7 +23,7 @@ Split = Literal["train", "validation", "test"]
 
 @dataclass(frozen=True)
 class Updates:
-    """What the clients that answered sent back, one row per client.
+    """The answers of a round's clients, one row per client.
 
     A model is one vector: its parameters first, then its floating-point buffers. `n_params` says where the parameters
     end (None: there are no buffers), because momentum, cosines and distances must not touch running statistics.
@@ -42,7 +42,7 @@ class Updates:
         return len(self.clients)
 
     def of(self, members: Ids) -> Updates:
-        """The rows of those `members` that answered, in the order of the rows."""
+        """Select the rows of `members` that answered, in row order."""
         return self.rows(np.isin(self.clients, members).nonzero()[0])
 
     def rows(self, rows: Ids) -> Updates:
@@ -61,13 +61,13 @@ class Updates:
 
     @property
     def parameters(self) -> Tensor:
-        """[n, n_params]: the models without their buffers."""
+        """Return the models without their buffers, [n, n_params]."""
         return self.models[:, : self.n_params]
 
 
 @dataclass(frozen=True)
 class Scores:
-    """How models did on clients' data, one row per client asked."""
+    """Models' scores on clients' data, one row per client asked."""
 
     clients: Ids  # [n]
     loss: Floats  # [n] mean cross-entropy
@@ -77,7 +77,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Costs:
-    """What training and evaluation took, summed since the beginning of a run."""
+    """The costs of training and evaluation since a run's beginning."""
 
     bytes_down: int = 0  # models sent to clients
     bytes_up: int = 0  # models and losses sent back
@@ -100,7 +100,10 @@ class Costs:
 
 @dataclass(frozen=True)
 class Clustering:
-    """Which model serves which client; FedAvg is the case M = 1."""
+    """The assignment of clients to models.
+
+    FedAvg is the case M = 1.
+    """
 
     models: Tensor  # [M, D]
     labels: Ids  # [N], the row of `models` that serves each client
@@ -118,13 +121,15 @@ class Clustering:
 
     @property
     def numbers(self) -> Ids:
-        """[M]: what clusters are called in everything that a run leaves behind."""
+        """Return the clusters' numbers in a run's output, [M]."""
         return np.arange(len(self.models)) if self.names is None else self.names
 
 
 @dataclass(frozen=True)
 class Rng:
-    """The randomness of one round: a function of (seed, round) and of what it is for, never of what was drawn before.
+    """The randomness of one round.
+
+    It is a function of (seed, round) and its purpose, never of earlier draws.
 
     So a run resumes without storing a generator, and an algorithm that draws more does not change what another sees.
     """
@@ -137,12 +142,18 @@ class Rng:
 
     @property
     def training(self) -> int:
-        """The seed of this round's local training, the same for every algorithm."""
+        """Return the seed of this round's local training.
+
+        It is the same for every algorithm.
+        """
         return int(np.random.SeedSequence([self.seed, self.round, 2**32 - 1]).generate_state(1, np.uint64)[0] >> 1)
 
 
 class TooFewReplies(Exception):  # noqa: N818 - what happened, and no mistake of anybody
-    """Too few clients answered for anything to be made of it; nothing has changed."""
+    """Too few clients answered to use their answers.
+
+    Nothing has changed.
+    """
 
 
 def _kind(x: object) -> str:

@@ -1,4 +1,7 @@
-"""The work of clients in a round: how they train, which point holds them back, and which entries of the model move."""
+"""The work of clients in a round.
+
+How they train, which anchor holds them back, and which entries of the model move.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ MOST_STEPS = 100_000  # of a round, or epochs: the samples of all of them are ch
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """How a client trains. Give `steps` (the same for all clients) or `epochs` (as many as each client's data make).
+    """The settings of clients' local training.
+
+    Give `steps` (the same for all clients) or `epochs` (as many as each client's data make).
 
     Minibatches are reshuffled when exhausted and the incomplete last one is dropped. A client with fewer samples than
     `batch` uses all it has in every step, and the loss of such a step is the mean over those. What an optimiser remembers
@@ -87,7 +92,7 @@ LIMITS: tuple[tuple[str, str, Callable[..., bool]], ...] = (  # of the settings 
 
 @dataclass(frozen=True)
 class Work:
-    """One round's order to the clients, beside the models that they start from."""
+    """One round's instructions to clients, beside their starting models."""
 
     round: int | None = None  # counted from 1; for schedules, which depend on it
     anchor: Tensor | None = None  # [M, D] a point for each of the models sent, towards which `prox` pulls; None: these models

@@ -1,4 +1,7 @@
-"""Random crop with padding 4 and horizontal flip, for a whole cohort at once and on whatever device the batch is."""
+"""Random crop and horizontal flip of images.
+
+Padding 4, for a whole cohort at once and on whatever device the batch is.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ PADDING = 4
 
 
 def crop_and_flip(x: Tensor, key: Tensor, step: int, fill: Tensor) -> Tensor:
-    """x [n, B, c, H, W], key [n] (each client's own stream), fill [c] (a black pixel as the model sees it)."""
+    """Crop and flip a cohort's images at random.
+
+    x [n, B, c, H, W], key [n] (each client's own stream), fill [c] (a black pixel as the model sees it).
+    """
     n, batch, channels, height, width = x.shape
     # Counters from 2^62 on: the shuffles of the same stream use the small ones. A step has room for 2^20 samples.
     counter = (1 << 62) + (((step << 20) + torch.arange(batch, device=x.device)) << 2)

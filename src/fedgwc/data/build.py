@@ -1,4 +1,7 @@
-"""From one pool of samples to a federation: groups of clients, each with its own partition and its own shifts."""
+"""Building a federation from one pool of samples.
+
+Groups of clients, each with its own partition and its own shifts.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def _dealt(pool: Pool, groups: Sequence[Group], train_size: int, test_size: int,
 
 
 class _Dealer:
-    """Deals out the rows of one split, each row once."""
+    """A dealer of one split's rows, each row once."""
 
     def __init__(self, pool: Pool, rows: Ids, seed: int) -> None:
         self.pool, self.labels, self.free, self.seed = pool, pool.y.numpy(), rows, seed
@@ -96,7 +99,7 @@ class _Dealer:
             self.take(g, [free[mine] for (owner, _), mine in zip(clients, picked, strict=True) if owner == g])
 
     def take(self, g: int, hands: list[Ids]) -> None:
-        """Note what the clients of group `g` hold."""
+        """Record the samples of group `g`'s clients."""
         self.hands[g] = hands
         self.free = self.free[~np.isin(self.free, np.concatenate(hands))]
 
@@ -123,7 +126,7 @@ def _deal_both(train: _Dealer, test: _Dealer, g: int, group: Group) -> None:
 
 
 def _decided(groups: Sequence[Group]) -> list[str]:
-    """Say where the sizes that were asked for have no effect."""
+    """Say where requested sizes have no effect."""
     return [
         f"the clients of group {g} are as large as partition {group.partition} makes them, whatever train_size and test_size are"
         for g, group in enumerate(groups)

@@ -1,4 +1,4 @@
-"""A federation: shared tensors, and for each client which rows of them are for training and testing."""
+"""Federations: shared tensors, and each client's rows of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_CLASSES = 1_000_000  # they are counted for every client
 
 
 class Samples(Protocol):
-    """Samples for the engine: a Tensor, or images on disk."""
+    """Samples for the engine: a tensor, or images on disk."""
 
     @property
     def shape(self) -> torch.Size: ...  # [R, ...]

@@ -1,4 +1,4 @@
-"""Groups of clients that are alike, as a recipe describes them."""
+"""Groups of similar clients, as a recipe describes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ OWN = ("clients", "partition", "train_size", "test_size")  # settings of every g
 
 @dataclass(frozen=True, init=False)
 class Group:
-    """Clients that are alike. `Group(85)` and `Group(15, relabel=1)` make the default federation.
+    """A group of similar clients.
+
+    `Group(85)` and `Group(15, relabel=1)` make the default federation.
 
     Beside its own settings a group takes those of its partition (`alpha=0.1`) and any shift with its value (`noise=1.0`).
     """

@@ -1,4 +1,4 @@
-"""A client's own test set: a seeded share of its samples that it never trains on."""
+"""Clients' own test sets: a seeded share of their samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from fedgwc.data.rows import Rows
 
 
 def held_out(mine: Ids, share: float, rng: np.random.Generator) -> tuple[Ids, Ids]:
-    """(train, test) rows of one client, both sorted as they came; at least one sample on either side."""
+    """Split one client's rows into (train, test).
+
+    Both are in ascending order, with at least one sample on either side.
+    """
     n_test = min(max(round(share * len(mine)), 1), len(mine) - 1)
     test = np.zeros(len(mine), bool)
     test[rng.choice(len(mine), n_test, replace=False)] = True
@@ -20,7 +23,10 @@ def held_out(mine: Ids, share: float, rng: np.random.Generator) -> tuple[Ids, Id
 
 
 def split_clients(clients: Sequence[Ids], share: float, seed: int, streams: Sequence[int] | Ids) -> tuple[Rows, Rows]:
-    """Train and test rows of all clients. Client i draws from stream (seed, streams[i]), whoever else is there."""
+    """Split all clients' rows into train and test rows.
+
+    Client i draws from stream (seed, streams[i]), independent of the other clients.
+    """
     if not 0 < share < 1:
         raise InputError(f"test_share must be in (0, 1), got {share}; it is the share of a client's samples kept for testing")
     small = [i for i, mine in enumerate(clients) if len(mine) < 2]

@@ -1,4 +1,4 @@
-"""Settings that several data sets share, with what they mean."""
+"""Settings that several data sets share, with their explanations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows of shared tensors belong to whom."""
+"""Clients' rows of shared tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from fedgwc.core.types import Ids
 
 @dataclass(frozen=True)
 class Rows:
-    """Row numbers per client, kept end to end: client k owns `flat[offsets[k]:offsets[k + 1]]`."""
+    """Row numbers per client, concatenated.
+
+    Client k owns `flat[offsets[k]:offsets[k + 1]]`.
+    """
 
     flat: Ids  # [sum of sizes]
     offsets: Ids  # [N + 1]
@@ -36,5 +39,5 @@ class Rows:
 
     @property
     def owner(self) -> Ids:
-        """[len(flat)]: the client of each entry."""
+        """Return the client of each entry, [len(flat)]."""
         return np.repeat(np.arange(len(self)), self.sizes)

@@ -1,4 +1,4 @@
-"""What makes a group's samples differ: a blurred lens, a turned camera, a noisy sensor, another code of labels."""
+"""Shifts of a group's samples: blur, rotation, noise, other labels."""
 
 from __future__ import annotations
 

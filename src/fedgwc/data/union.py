@@ -1,4 +1,4 @@
-"""Several federations as one, so that one engine can serve several runs at once."""
+"""Merging several federations, so that one engine serves several runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KIND = ("samples of shape", "pixels of type", "numbers of classes", "means", "de
 
 
 def union(federations: Sequence[Federation]) -> Federation:
-    """Join the clients of all federations, numbered end to end."""
+    """Merge the clients of several federations, numbered in their order."""
     first = federations[0]
     for other in federations[1:]:
         for name, a, b in zip(KIND, _kind(first), _kind(other), strict=True):

@@ -1,4 +1,4 @@
-"""CUDA graphs: thousands of kernels launched as one, with nothing for Python to do in between."""
+"""CUDA graphs: thousands of kernels launched as one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class _Recording:
 
 
 class Captured:
-    """Runs `program(*inputs)` on a card, recorded once per key; inputs of one key have the same shapes.
+    """A recorder of CUDA graphs, one per key.
+
+    It runs `program(*inputs)` on a card; inputs of one key have the same shapes.
 
     What may change between calls is an input; all else that a program depends on is fixed for good or part of its key.
     The card is the current one whenever this is called (`settings.running`).

@@ -1,4 +1,4 @@
-"""The choice of how to run a cohort, by the model and the machine."""
+"""The choice of how a cohort runs, by model and machine."""
 
 from __future__ import annotations
 

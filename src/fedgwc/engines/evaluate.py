@@ -1,4 +1,7 @@
-"""Evaluation: models that share their samples run as one, and all results are read back at the end."""
+"""Evaluation of models on clients' data.
+
+Models that share their samples run as one, and all results are read back at the end.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ WIDTH = 512  # samples at a time on a GPU: kernels are compiled for a width, and
 
 
 class Evaluation:
-    """Scores of models on a federation's clients. The module is a copy that always evaluates: training has its own."""
+    """An evaluator of models on a federation's clients.
+
+    The module is a copy that always evaluates: training has its own.
+    """
 
     def __init__(
         self, federation: Federation, model: FlatModel, samples: Samples, settings: EngineSettings, traits: Traits, chunk: int
@@ -69,7 +75,10 @@ class Evaluation:
         return Scores(clients, mean, correct, total.astype(np.float64))
 
     def _score(self, models: Tensor, alike: Ids, at: Ids, stacked: bool) -> Tensor:
-        """Score models[alike] on the samples `at` [R]: [2, g, R], losses and 1 where the answer is right."""
+        """Score models[alike] on the samples `at` [R]: [2, g, R].
+
+        Losses, and 1 where the answer is right.
+        """
         if stacked and self._stacks and (self._width or min(len(alike), self._chunk) > 1):
             try:
                 return self._as_one(models, alike, at)
@@ -92,7 +101,10 @@ class Evaluation:
         return torch.cat(reports, 2)
 
     def _as_one(self, models: Tensor, alike: Ids, at: Ids) -> Tensor:
-        """Score as many models at a time as fit, on equally many samples; to fill the last piece some count twice."""
+        """Score as many models at a time as fit.
+
+        All on equally many samples; to fill the last piece some count twice.
+        """
         n_pieces = -(-len(at) // (self._width or max(32, self._batch // min(len(alike), self._chunk))))
         width = self._width or -(-len(at) // n_pieces)
         pieces = torch.from_numpy(np.resize(at, (n_pieces, width))).to(models.device)
@@ -103,7 +115,10 @@ class Evaluation:
         return torch.cat(reports, 1)[:, :, : len(at)]
 
     def _run(self, theta: Tensor, rows: Tensor) -> Tensor:
-        """Score theta [g, D] on rows [B], [2, g, B]; shapes that keep coming are recorded."""
+        """Score theta [g, D] on rows [B]: [2, g, B].
+
+        Shapes that recur often are recorded.
+        """
         shape = (len(theta), len(rows))
         if self._captured is not None:
             return self._captured(shape, self._program, theta, rows)[0].clone()  # the recording will write there again
@@ -117,7 +132,10 @@ class Evaluation:
 
 
 def _sharing(clients: Ids, which: Ids) -> Iterator[tuple[Ids, Ids]]:
-    """Group the models [g] that score the same clients, with the rows [g, c] of `clients` where they do."""
+    """Group the models [g] that score the same clients.
+
+    Returns them with the rows [g, c] of `clients` where they do.
+    """
     groups: dict[bytes, list[tuple[int, Ids]]] = {}
     for model in np.unique(which):
         mine = np.flatnonzero(which == model)
@@ -128,7 +146,10 @@ def _sharing(clients: Ids, which: Ids) -> Iterator[tuple[Ids, Ids]]:
 
 
 def _report(logits: Tensor, y: Tensor) -> Tensor:
-    """Return each sample's loss, and 1 where its label has the largest logit: [2, g, B] of logits [g, B, C]."""
+    """Return each sample's loss and correctness, [2, g, B].
+
+    Of logits [g, B, C]; 1 where the label has the largest logit.
+    """
     shape = logits.shape[:2]
     loss = F.cross_entropy(logits.flatten(0, 1), y.expand(shape).reshape(-1), reduction="none").view(shape)
     return torch.stack([loss, (logits.argmax(2) == y).to(loss.dtype)])

@@ -1,4 +1,4 @@
-"""An engine seen from outside: its costs, its clients' reports and their failures."""
+"""Measurement of an engine's costs, reports and failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedgwc.core.work import Work
 
 @dataclass(frozen=True)
 class Reported:
-    """One training call as the trace keeps it."""
+    """A training call's results, for the trace."""
 
     clients: Ids  # [n] those who answered
     which: Ids  # [n] the model each started from
@@ -26,7 +26,9 @@ class Reported:
 
 
 class Meter:
-    """Passes everything on to `engine` and counts; `reported` and `news` are of what came since `clear`.
+    """An engine that counts another engine's costs and failures.
+
+    `reported` and `news` hold the calls since `clear`.
 
     Costs are the engine's own counts where it has some, else those of whole models and their losses, also where a round moves
     only parts of them. A failure is a model or loss that was not finite, or a node that was gone.
@@ -43,7 +45,10 @@ class Meter:
         self.seconds = 0.0  # spent inside the engine; what is left of a round is the server's own work
 
     def clear(self, n_clients: int | None = None) -> None:
-        """Forget what was reported, before the next round; `n_clients`: how many there are by now."""
+        """Forget the reports before the next round.
+
+        `n_clients` is the number of clients by now.
+        """
         self.reported, self.news = [], []
         if n_clients is not None and n_clients > len(self.failures):
             self.failures = np.pad(self.failures, (0, n_clients - len(self.failures)))

@@ -1,4 +1,4 @@
-"""One engine for several runs, whose cohorts train in one stacked call.
+"""One engine for several runs, with one stacked call per round.
 
 A GPU that trains ten clients at a time is not always busy: it waits while the host reads losses and takes the server's
 step. Runs that differ in their seed or in their algorithm train the same network in the same way, so their cohorts can
@@ -39,7 +39,10 @@ class _Request:
 
 
 class SharedEngine:
-    """`members[i]` is the engine of run i; a run that has ended must `leave`, or the others wait for it."""
+    """A simulator that several runs share.
+
+    `members[i]` is the engine of run i; a run that has ended must `leave`, or the others wait for it.
+    """
 
     def __init__(self, federations: Sequence[Federation], build: Callable[[Federation], Simulator], lanes: int = 0) -> None:
         self.engine = build(union(federations))
@@ -60,7 +63,7 @@ class SharedEngine:
 
 
 class _Lane:
-    """Runs that go in step."""
+    """Runs that train in the same calls."""
 
     def __init__(self, pool: SharedEngine, members: Iterable[int]) -> None:
         self.pool = pool
@@ -107,7 +110,10 @@ class _Lane:
         return {i: self._share(updates, first[i], first[i + 1]) for i in requests}
 
     def _share(self, u: Updates, low: int, high: int) -> Updates:
-        """Return the rows of one member, which stand together: requests were put end to end."""
+        """Return the rows of one member.
+
+        They are neighbours, since requests were concatenated.
+        """
         mine = np.flatnonzero((u.clients >= low) & (u.clients < high))
         at = slice(int(mine[0]), int(mine[-1]) + 1) if len(mine) else slice(0, 0)
         sizes = u.sizes[at]
@@ -116,7 +122,7 @@ class _Lane:
 
 
 class Member:
-    """A `Simulator` to its run; its federation is a part of the pool's."""
+    """One run's share of the simulator; a `Simulator` to that run."""
 
     def __init__(self, pool: SharedEngine, number: int) -> None:
         self.pool, self.number = pool, number

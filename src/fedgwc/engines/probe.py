@@ -1,4 +1,7 @@
-"""A check that a model fits the data, before anybody trains: later the answer comes from the middle of a round."""
+"""A check that a model fits the data, before any training.
+
+Without it the error would come from the middle of a round.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TorchScript programs: on a CPU what `captured` is on CUDA."""
+"""Recorded TorchScript programs: on a CPU what `captured` is on CUDA."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ AFTER = 20  # plain calls with one key before it is recorded, since recording ta
 
 
 class Recorded:
-    """Runs `program(*inputs)`; one that keeps coming is recorded, per key. Inputs of one key have the same shapes.
+    """A recorder of TorchScript programs, one per key.
+
+    It runs `program(*inputs)` and records a program that recurs often; inputs of one key have the same shapes.
 
     A recording holds tensor operations only: what a program reads from elsewhere must not change between calls.
     """
@@ -43,7 +45,10 @@ class Recorded:
 
 
 def replayable(program: Callable[..., Any], inputs: tuple[Tensor, ...]) -> Callable[..., Any]:
-    """Record `program` without its Python, for inputs like these; itself where TorchScript cannot say what it does."""
+    """Record `program` without its Python, for inputs like these.
+
+    Where TorchScript cannot record it, `program` itself.
+    """
     # Copies: inputs that are one tensor here would be taken for one input.
     copies = tuple(t.clone() for t in inputs)
     try:

@@ -1,4 +1,7 @@
-"""A round's changes to local training, as tensors: a recorded program takes them as inputs and never keeps their values."""
+"""A round's changes to local training, as tensors.
+
+A recorded program takes them as inputs and never keeps their values.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from fedgwc.training.schedules import learning_rate
 
 @dataclass(frozen=True)
 class RoundInputs:
-    """A round's `Work`, a row for each model sent."""
+    """A round's `Work`, one row for each model sent."""
 
     rates: Tensor | None = None  # [M, 1] learning rates; None: `local.lr`
     anchors: Tensor | None = None  # [M, D]; None: the models sent
@@ -27,15 +30,18 @@ class RoundInputs:
         return {name: t for name, t in vars(self).items() if t is not None}
 
     def rows(self, which: Tensor) -> RoundInputs:
-        """Select a row for each client, by the model [n] that it starts from."""
+        """Select a row for each client, by its starting model [n]."""
         return self if self is USUAL else RoundInputs(**{name: t.index_select(0, which) for name, t in self.given.items()})
 
     def row(self, model: int) -> RoundInputs:
-        """View the row of one model."""
+        """Select the row of one model."""
         return RoundInputs(**{name: t[model : model + 1] for name, t in self.given.items()})
 
     def arguments(self, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the anchor, moves and rate that `local_step` takes, for clients that start from `start` [n, D]."""
+        """Return the anchor, moves and rate for `local_step`.
+
+        For clients that start from `start` [n, D].
+        """
         nothing = start.new_empty(len(start), 0)
         anchors, moves, rates = self.anchors, self.moves, self.rates
         return start if anchors is None else anchors, nothing if moves is None else moves, nothing if rates is None else rates
@@ -45,7 +51,10 @@ USUAL, USUAL_WORK = RoundInputs(), Work()
 
 
 def round_inputs(work: Work | None, local: LocalTraining, models: Tensor) -> RoundInputs:
-    """Check a round's work against the models [M, D] sent, and lay it out on their device."""
+    """Check a round's work, and move it to the models' device.
+
+    `models` [M, D] are those that the round sends.
+    """
     work = work or USUAL_WORK
     if work.anchor is None and work.moves is None and local.schedule == "constant":
         return USUAL  # nearly always, and rounds of small models count microseconds
@@ -63,7 +72,10 @@ def round_inputs(work: Work | None, local: LocalTraining, models: Tensor) -> Rou
 
 
 def joined(parts: Sequence[tuple[RoundInputs, Tensor]]) -> RoundInputs:
-    """Put the inputs of several runs end to end, each with the models it sent; all have the same `LocalTraining`."""
+    """Concatenate the inputs of several runs.
+
+    Each comes with the models it sent; all have the same `LocalTraining`.
+    """
     rates, anchors, moves = ([getattr(inputs, name) for inputs, _ in parts] for name in ("rates", "anchors", "moves"))
     sent = [models for _, models in parts]
     return RoundInputs(
@@ -74,7 +86,10 @@ def joined(parts: Sequence[tuple[RoundInputs, Tensor]]) -> RoundInputs:
 
 
 def _filled(given: Sequence[Tensor | None], usual: Sequence[Tensor]) -> Tensor | None:
-    """Put tensors end to end, `usual` where one was not given; None where none was."""
+    """Concatenate tensors, with `usual` for missing ones.
+
+    None if all are missing.
+    """
     if all(t is None for t in given):
         return None
     return torch.cat([other if t is None else t for t, other in zip(given, usual, strict=True)])

@@ -1,4 +1,7 @@
-"""The federation's data on the device where clients train, as the model sees them."""
+"""The federation's samples on the training device.
+
+As the model sees them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from fedgwc.training.minibatches import Bounds, Minibatches, minibatches
 
 
 class Samples:
-    """All samples, x and y, of which a client is a range of row numbers."""
+    """All samples, x and y; a client is a range of rows."""
 
     def __init__(self, federation: Federation, device: torch.device, dtype: torch.dtype) -> None:
         self.augment, self.dtype = federation.augment, dtype
@@ -31,7 +34,7 @@ class Samples:
         self.even = bool((self.sizes == self.sizes[0]).all())
 
     def cohort(self, local: LocalTraining, ids: Tensor, keys: Tensor, bounds: Bounds) -> tuple[Tensor, Minibatches]:
-        """Return the row numbers [n, S, B] of every step, and the minibatches they come from."""
+        """Return every step's row numbers [n, S, B] and minibatches."""
         # Sizes that do not depend on `ids` are constants to a recorder, and so is what follows from them.
         sizes = self.sizes[:1].expand(len(ids)) if self.even else self.sizes[ids]
         batches = minibatches(local, sizes, keys, bounds)
@@ -41,7 +44,10 @@ class Samples:
         return _rows(self.y, rows)
 
     def inputs(self, rows: Tensor, keys: Tensor | None = None, step: int = 0) -> Tensor:
-        """Return x at `rows`, scaled, normalised, and augmented where `keys` [n] name the clients of rows [n, B]."""
+        """Return x at `rows`, scaled and normalised.
+
+        And augmented where `keys` [n] name the clients of rows [n, B].
+        """
         if rows.ndim == 2 and self._one_pass:
             from fedgwc.engines.kernels.triton_images import prepare
 
@@ -57,12 +63,18 @@ class Samples:
         return x
 
     def evaluation_batch(self) -> int:
-        """Return how many samples to score at once: a busy device, and activations that fit."""
+        """Return the number of samples to score at once.
+
+        Enough for a busy device, and activations that fit.
+        """
         return max(32, (2**23 if self.y.is_cuda else 2**20) // math.prod(self.x.shape[1:]))
 
 
 def _rows(t: Tensor, at: Tensor) -> Tensor:
-    """Return t[at] in a third of the time: an index may be anything, a selection copies whole rows."""
+    """Select rows of a tensor in a third of the time.
+
+    Of t[at]: an index may be anything, a selection copies whole rows.
+    """
     return t.index_select(0, at.reshape(-1)).view(*map(int, at.shape), *t.shape[1:])  # int: under a recorder they are tensors
 
 

@@ -1,4 +1,7 @@
-"""How a cohort is run. Nothing here changes what is computed, except `dtype`, `precision` and the rounding of sums."""
+"""Settings of the engine.
+
+None changes the results, except `dtype`, `precision` and the rounding of sums.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Defaults choose for the model and machine at hand; what was chosen is written to the run's config.json."""
+    """Settings of the engine; defaults depend on model and machine.
+
+    A run's config.json holds the values that were chosen.
+    """
 
     name: Annotated[str, "where clients train: simulator, on this machine, or an engine of your own"] = "simulator"
     device: Annotated[str, "auto (cuda where there is one), cpu, cuda, or one of several cards, cuda:0, cuda:1, ..."] = "auto"
@@ -50,7 +56,10 @@ class EngineSettings:
 
 
 def device_of(settings: EngineSettings) -> torch.device:
-    """Find the device on this machine; the settings of a run on a GPU can be read anywhere."""
+    """Find the device on this machine.
+
+    The settings of a run on a GPU can be read anywhere.
+    """
     name, count = settings.device, torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
         return torch.device("cuda" if count else "cpu")
@@ -67,14 +76,20 @@ def cores() -> int:
 
 
 def require_determinism() -> None:
-    """Allow PyTorch only kernels that give the same bits every time, for the rest of the process."""
+    """Allow only deterministic PyTorch kernels in this process.
+
+    They give the same bits every time.
+    """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for this before its first call
     torch.use_deterministic_algorithms(True)
 
 
 @contextmanager
 def running(threads: int, precision: str, device: torch.device) -> Iterator[None]:
-    """Set PyTorch's global switches and its current card for one call, and put them back after it."""
+    """Set PyTorch's global switches for one call.
+
+    They and the current card are restored after it.
+    """
     before, cuda = torch.get_num_threads(), device.type == "cuda"
     torch.set_num_threads(threads)
     old = _set_precision("ieee" if precision == "float32" else "tf32") if cuda else None

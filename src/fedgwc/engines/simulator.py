@@ -1,4 +1,7 @@
-"""All clients on one machine: one at a time, one per worker process, or a whole cohort stacked in one vmap step."""
+"""The simulator: all clients on one machine.
+
+One at a time, one per worker process, or a whole cohort stacked in one vmap step.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ log = logging.getLogger("fedgwc")
 
 
 class Simulator:
-    """An `Engine` over a `Federation` held in memory, on the device where it trains."""
+    """An `Engine` over a `Federation` in memory, on one device."""
 
     def __init__(
         self,
@@ -82,7 +85,9 @@ class Simulator:
         return self.begin(clients, models, which, keys, round_inputs(work, self.local, models))()
 
     def begin(self, clients: Ids, models: Tensor, which: Ids, keys: Tensor, inputs: RoundInputs = USUAL) -> Callable[[], Updates]:
-        """Start training; the function returned waits for the results, while a card works on its own.
+        """Start training, and return a function that waits for it.
+
+        A card works on its own meanwhile.
 
         Random draws follow from `keys` [n] on the CPU, whatever a client's number is here.
         """
@@ -92,7 +97,10 @@ class Simulator:
             return self._begin(np.array(clients, np.int64), models, np.array(which, np.int64), keys, inputs)
 
     def train_one(self, client: int, key: int, start: Tensor, work: Work | None = None) -> tuple[Tensor, Tensor]:
-        """Train one client without company from start [D] -> theta [D], losses [S]; NaN if it cannot train this model."""
+        """Train one client alone from start [D].
+
+        Returns theta [D], losses [S]; NaN if it cannot train this model.
+        """
         inputs = round_inputs(work, self.local, start[None])
         with running(self.threads, self.settings.precision, self.device):
             return self._one_by_one.single(client, key, start, inputs)
@@ -140,7 +148,10 @@ class Simulator:
         return [part[i : i + self.chunk] for part in alike for i in range(0, len(part), self.chunk)]
 
     def _bounds(self, clients: Ids) -> Bounds:
-        """Round a cohort's shapes up: programs are recorded by shape, and a few of them serve all cohorts."""
+        """Round a cohort's shapes up.
+
+        Programs are recorded by shape, and a few of them serve all cohorts.
+        """
         if self.samples.even:
             return self._bounds_of_all
         exact, most = Bounds.of(self.local, self.sizes[torch.from_numpy(clients)]), self._bounds_of_all
@@ -150,7 +161,10 @@ class Simulator:
     def _train_part(
         self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds, inputs: RoundInputs
     ) -> tuple[Tensor, Reading]:
-        """Take some clients through their local training: theta [m, D], and losses and sums of theta [m, S + 1]."""
+        """Train some clients of a cohort.
+
+        Returns theta [m, D], and losses and sums of theta [m, S + 1].
+        """
         if self.how == "stacked" and not (self.traits.batch_norm and bounds.width == 1):
             try:
                 return self._stacked(ids, keys, models, which, bounds, inputs)
@@ -162,7 +176,9 @@ class Simulator:
         return self._one_by_one(ids, keys, models, which, bounds, inputs)
 
     def _healthy(self, total: Tensor, losses: Tensor, steps: Ids) -> Ids:
-        """Find the rows whose model and losses are finite; the others failed, and a failed client is a missing row.
+        """Find the rows whose model and losses are finite.
+
+        The others failed, and a failed client is a missing row.
 
         `total` is the sum of a model's entries: it is finite only if all of them are.
         """

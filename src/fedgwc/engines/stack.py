@@ -1,4 +1,7 @@
-"""A whole cohort's step made of one client's, once per shape and not at every step."""
+"""One client's step, stacked for a whole cohort.
+
+It is derived once per shape and not at every step.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ SAME_IF_SHAPED_ALIKE = (ATEN.view.default, ATEN._unsafe_view.default, ATEN.expan
 
 
 class StackedStep:
-    """`vmap(step)`, recorded once per shape as a flat list of tensor operations.
+    """`vmap(step)`, recorded once per shape.
+
+    A recording is a flat list of tensor operations.
 
     Under vmap and grad every operation passes several Python-level interpreters. Recording the operations once (`make_fx`)
     and replaying them from TorchScript's executor leaves only the operations: on the digits MLP a step of 10 clients took
@@ -44,7 +49,10 @@ class StackedStep:
 
 
 def recorded_stack(function: Callable[..., Any], args: tuple[Tensor, ...]) -> Callable[..., Any]:
-    """Record a function that uses vmap or grad, for arguments like these, without either and without its Python."""
+    """Record a function that uses vmap or grad.
+
+    For arguments like these; the recording contains neither, nor Python code.
+    """
     # Copies: in the first step theta and the anchor are one tensor, and the recorder would take them for one input.
     graph = make_fx(lambda *a: function(*a))(*(a.clone() for a in args))  # a lambda, because a method's `self` would count
     _remove_idle_operations(graph)
@@ -52,7 +60,10 @@ def recorded_stack(function: Callable[..., Any], args: tuple[Tensor, ...]) -> Ca
 
 
 def _remove_idle_operations(graph: GraphModule) -> None:
-    """Remove operations that change nothing: a view in the shape that was, a transpose and back, times 1."""
+    """Remove operations that change nothing.
+
+    A view in the same shape, a transpose and back, times 1.
+    """
     for node in graph.graph.nodes:
         if node.target in SAME_IF_SHAPED_ALIKE or (node.target == ATEN.mul.Tensor and _is_one(node.args[1])):
             before = node.args[0]
@@ -67,7 +78,10 @@ def _remove_idle_operations(graph: GraphModule) -> None:
 
 
 def _is_one(node: Any) -> bool:
-    """Recognise ones in any shape, such as the slope of a loss with respect to itself."""
+    """Recognise ones in any shape.
+
+    Such as the gradient of a loss with respect to itself.
+    """
     while getattr(node, "target", None) in (ATEN.view.default, ATEN.expand.default, ATEN.unsqueeze.default):
         node = node.args[0]
     return getattr(node, "target", None) == ATEN.ones_like.default

@@ -1,4 +1,7 @@
-"""A part of a cohort through its whole local training: stacked, or one client after the other."""
+"""Local training of a part of a cohort.
+
+Stacked, or one client after the other.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def run_steps(
     step: Step, local: LocalTraining, samples: Samples, bounds: Bounds,
     ids: Tensor, keys: Tensor, start: Tensor, inputs: RoundInputs,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Take all steps: ids and keys [n], start [n, D] and a row of inputs each -> theta [n, D], losses [n, S]."""
+    """Take all steps of clients' local training.
+
+    Ids and keys [n], start [n, D] and a row of inputs each -> theta [n, D], losses [n, S].
+    """
     rows, batches = samples.cohort(local, ids, keys, bounds)
     rows = rows.transpose(0, 1).contiguous()  # [S, n, B]
     weights = batches.weights.to(start.dtype).unbind(1)
@@ -49,7 +55,10 @@ def run_steps(
 
 
 class Stacked:
-    """All clients in one vmap step; the whole training of a cohort is one recorded program where that pays."""
+    """Training of all clients in one vmap step.
+
+    The whole training of a cohort is one recorded program where that pays.
+    """
 
     def __init__(
         self, model: FlatModel, local: LocalTraining, samples: Samples, settings: EngineSettings, traits: Traits
@@ -73,7 +82,10 @@ class Stacked:
     def __call__(
         self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds, inputs: RoundInputs
     ) -> tuple[Tensor, Reading]:
-        """Train ids [n] with keys [n] from models[which] -> theta [n, D], and losses and sums of theta [n, S + 1]."""
+        """Train ids [n] with keys [n] from models[which].
+
+        Returns theta [n, D], and losses and sums of theta [n, S + 1].
+        """
         # In one piece: each way to a GPU takes its time.
         who = torch.stack([ids, keys, which]).to(self.model.device, non_blocking=True)
         given = inputs.rows(who[2]).given
@@ -98,7 +110,10 @@ class Stacked:
 
 
 class OneByOne:
-    """One client after the other, or one per worker process; without padding, since there is no company."""
+    """Training of one client after the other.
+
+    Or one per worker process; without padding, since clients are not stacked.
+    """
 
     def __init__(self, model: FlatModel, local: LocalTraining, samples: Samples, traits: Traits, workers: int) -> None:
         self.model, self.local, self.samples, self.traits = model, local, samples, traits
@@ -110,7 +125,10 @@ class OneByOne:
     def __call__(
         self, ids: Tensor, keys: Tensor, models: Tensor, which: Tensor, bounds: Bounds, inputs: RoundInputs
     ) -> tuple[Tensor, Reading]:
-        """Train ids [n] with keys [n] from models[which] -> theta [n, D], and losses and sums of theta [n, S + 1]."""
+        """Train ids [n] with keys [n] from models[which].
+
+        Returns theta [n, D], and losses and sums of theta [n, S + 1].
+        """
         jobs = list(zip(ids.tolist(), keys.tolist(), which.tolist(), strict=True))
         # Workers are started before there is anything large here that they would inherit.
         results = (self._workers or self._in_turn)(jobs, models, inputs)
@@ -125,7 +143,10 @@ class OneByOne:
             yield i, *self.single(client, key, models[model], inputs.row(model))
 
     def single(self, client: int, key: int, start: Tensor, inputs: RoundInputs) -> tuple[Tensor, Tensor]:
-        """Train from start [D], with one row of inputs -> theta [D], losses [S]; NaN if its data cannot train the model."""
+        """Train one client from start [D].
+
+        With one row of inputs -> theta [D], losses [S]; NaN if its data cannot train the model.
+        """
         bounds = Bounds.of(self.local, self.samples.sizes[client : client + 1].cpu())
         ids, keys = torch.tensor([[client], [key]], device=start.device)
         devices = [start.device] if start.device.type == "cuda" else []

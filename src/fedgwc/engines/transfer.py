@@ -1,4 +1,4 @@
-"""From a card to the host, without either waiting longer than it must."""
+"""Copies from a card to the host without needless waiting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from torch import Tensor
 
 
 class Reading:
-    """A tensor on its way to the host. What the card is asked to do afterwards does not delay its arrival."""
+    """A tensor on its way to the host.
+
+    Later work of the card does not delay its arrival.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         self._arrived: torch.cuda.Event | None = None

@@ -1,4 +1,6 @@
-"""Worker processes that live as long as the run, one client at a time each.
+"""Worker processes that live as long as the run.
+
+Each trains one client at a time.
 
 They are forked, so they see the federation without copying it; models travel through a slot of shared memory per worker,
 [1, D], or [3, D] once a round brings an anchor or a mask.
@@ -28,7 +30,10 @@ Job = tuple[int, int, int]  # a client, its key, and the row of `models` it star
 
 
 class Workers:
-    """`train(client, key, start, inputs)` for many clients, several at a time."""
+    """Processes that train several clients at a time.
+
+    Calls `train(client, key, start, inputs)` for each client.
+    """
 
     def __init__(self, n: int, train: Train, model: FlatModel) -> None:
         self._n, self._train, self._model = n, train, model
@@ -94,7 +99,10 @@ class Workers:
         Finalize(self, _close, (self._pipes,), exitpriority=0)
 
     def _stop_all(self) -> None:
-        """Close all pipes: each worker ends when it finds its own closed, and the next call starts others."""
+        """Close all pipes, which ends the workers.
+
+        The next call starts others.
+        """
         _close(self._pipes)
         self._owner = 0
 
@@ -121,7 +129,10 @@ def _put(slot: Tensor, start: Tensor, inputs: RoundInputs) -> Order:
 
 
 def _taken(slot: Tensor, order: Order) -> tuple[Tensor, RoundInputs]:
-    """Read it back; copies, because the answer is written into the slot."""
+    """Read a client's inputs from a worker's slot.
+
+    Copies, because the answer is written into the slot.
+    """
     rate, anchored, masked = order
     return slot[0].clone(), RoundInputs(
         None if rate is None else slot.new_full((1, 1), rate),
@@ -157,7 +168,10 @@ def _serve(pipe: Connection, parents_end: Connection, slot: Tensor, train: Train
 
 
 def _answer(client: int, key: int, order: Order, slot: Tensor, train: Train) -> list[float] | InputError:
-    """Return the losses, with the model in the slot; a mistake of the user's is told by the parent, where the user looks."""
+    """Return the losses, with the model in the slot.
+
+    A user's mistake is returned too, and the parent raises it where the user looks.
+    """
     try:
         theta, losses = train(client, key, *_taken(slot, order))
     except InputError as error:
@@ -168,7 +182,10 @@ def _answer(client: int, key: int, order: Order, slot: Tensor, train: Train) -> 
 
 
 def _keep_freed_memory() -> None:
-    """Keep what a step frees for the next; given back to the system in between, it costs a fifth of a round."""
+    """Keep the memory that a step frees for the next.
+
+    Given back to the system in between, it costs a fifth of a round.
+    """
     trim_threshold, mmap_max = -1, -4  # the names of malloc.h; a C library without `mallopt` has no such habit
     mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
     mallopt(mmap_max, 0)  # all sizes come from the heap

@@ -1,4 +1,4 @@
-"""Files that are on disk as a whole or not at all."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Either the whole file is there, on disk, or none of it: write, fsync, rename, fsync the folder.
+    """Write a file completely or not at all.
+
+    Write, fsync, rename, fsync the folder.
 
     It has the permissions `mode` from its first moment on; None: what is usual.
     """
@@ -28,7 +30,7 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
 
 
 def sync(path: Path) -> None:
-    """Once this returns, what was written to a file, or renamed in a folder, survives a power cut."""
+    """Make a file's content, or a folder's names, survive a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,7 @@
-"""Checksums written as `md5:...` or `sha256:...`: the first is what older sources publish, the second what they should."""
+"""Checksums written as `md5:...` or `sha256:...`.
+
+Older sources publish md5; sha256 is the better choice.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ def checksum(path: Path, method: str) -> str:
 
 
 def check(path: Path, expected: str) -> None:
-    """Raise unless `path` has the checksum `expected`; an empty one means that none is published."""
+    """Raise unless a file has the expected checksum.
+
+    An empty one means that none is published.
+    """
     if not expected:
         return
     came = checksum(path, expected.partition(":")[0])

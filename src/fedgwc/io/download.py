@@ -1,4 +1,7 @@
-"""Fetch a file so that a broken connection costs little and nothing half-written ever stands at the final name."""
+"""Downloads that resume after a broken connection.
+
+An incomplete file never gets the final name.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ def download(
     wait: float = 1.0,
     timeout: float = 30.0,
 ) -> Path:
-    """`url` at `to`, whose checksum is checked before it gets that name. A later call goes on where this one was stopped.
+    """Download `url` to `to`, and check its checksum.
+
+    A later call resumes where this one stopped.
 
     `tries` attempts without a single new byte are the end; the pause before each doubles, from `wait` seconds on.
     """
@@ -61,7 +66,10 @@ def download(
 
 
 class _Part:
-    """The unfinished file, and beside it the tag by which the server knows the version it belongs to."""
+    """An unfinished file and the tag of its version.
+
+    The server compares the tag with its own version.
+    """
 
     def __init__(self, to: Path) -> None:
         self.path, self._tag = to.with_name(f"{to.name}.part"), to.with_name(f"{to.name}.part.tag")
@@ -90,7 +98,10 @@ class _Part:
 
 
 def _fetch(url: str, part: _Part, progress: Progress | None, timeout: float) -> None:
-    """One attempt: all of the file, or what is missing of it if the server still has the same version."""
+    """Try once to fetch the file or its missing part.
+
+    The missing part is enough if the server still has the same version.
+    """
     request = web.Request(url)  # noqa: S310  the scheme is checked above
     start = part.size if part.tag else 0
     if start:
@@ -122,13 +133,16 @@ def _copy(source: BinaryIO, out: BinaryIO, done: int, total: int | None, progres
 
 
 def _tag(headers: http.client.HTTPMessage) -> str:
-    """What to send as If-Range: a strong ETag, else the date. A weak ETag does not promise the same bytes."""
+    """Return the If-Range header: a strong ETag, else the date.
+
+    A weak ETag does not promise the same bytes.
+    """
     etag = headers.get("ETag", "")
     return etag if etag.startswith('"') else headers.get("Last-Modified", "")
 
 
 def _give_up_if_final(url: str, part: _Part, error: Exception) -> None:
-    """Trouble that trying again cannot cure."""
+    """Raise for errors that another attempt cannot cure."""
     if isinstance(error, urllib.error.HTTPError):
         with error:
             if error.code == 416:  # what we have is longer than what there is
@@ -140,7 +154,10 @@ def _give_up_if_final(url: str, part: _Part, error: Exception) -> None:
 
 
 def _opener() -> web.OpenerDirector:
-    """Only the schemes allowed, so that no redirection leads elsewhere."""
+    """Return a URL opener for the allowed schemes only.
+
+    So no redirection leads elsewhere.
+    """
     opener = web.OpenerDirector()
     for handler in (
         web.ProxyHandler,

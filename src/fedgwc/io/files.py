@@ -1,4 +1,7 @@
-"""Files that somebody names or sends: only ordinary ones are read, because a device has no end and a pipe makes one wait."""
+"""Checks of files that users name or send.
+
+Only regular files are read: a device has no end, and a pipe makes one wait.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from fedgwc.core.errors import InputError
 
 
 def ordinary(path: Path) -> Path:
-    """`path`, which may be missing or a folder: its reader finds out at once."""
+    """Check that a path is no device or pipe.
+
+    It may be missing or a folder: its reader reports that.
+    """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"{path} is a device or a pipe; give an ordinary file")
     return path

@@ -1,4 +1,7 @@
-"""The idx format of MNIST and EMNIST: a header that says the shape, then bytes; plain or gzipped."""
+"""The idx format of MNIST and EMNIST.
+
+A header with the shape, then bytes; plain or gzipped.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from fedgwc.io.zips import BAD_ZIP, DEFLATE_AT_BEST, members, opened
 
 
 def find(places: tuple[Path, ...], name: str, bundle: str = "") -> tuple[Path, str] | None:
-    """`name` or `name.gz` in one of the folders, or inside the zip file `bundle` there: (path, member of the zip or "")."""
+    """Find `name` or `name.gz` in folders or in a zip.
+
+    Returns (path, member of the zip file `bundle`, or "").
+    """
     for place in places:
         for path in (place / name, place / f"{name}.gz", place / "gzip" / f"{name}.gz", place / "gzip" / name):
             if path.is_file():
@@ -37,7 +43,10 @@ def _names(bundle: Path) -> list[str]:
 
 
 def read(path: Path, ndim: int, member: str = "") -> NDArray[np.uint8]:
-    """The array in `path`, which must have `ndim` axes; nothing is allocated before the header agrees with the length."""
+    """Read the array in `path`, which must have `ndim` axes.
+
+    Nothing is allocated before the header agrees with the length.
+    """
     try:
         if member:
             with zipfile.ZipFile(path) as archive:

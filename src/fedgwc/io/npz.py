@@ -1,4 +1,7 @@
-"""npz files that somebody else may have written: plain arrays only, and nothing is allocated before header and length agree."""
+"""Safe reading of npz files.
+
+Plain arrays only, and nothing is allocated before header and length agree.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ UNREADABLE = (
 
 
 def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz file by name; `names`: only those of them that are there."""
+    """Read the arrays of an npz file by name.
+
+    With `names`, only those of them that the file has.
+    """
     ordinary(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -54,7 +60,10 @@ def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, NDAr
 
 
 def memory() -> int:
-    """Bytes that this machine has. Who is asked for more may be ended by the system instead of refusing."""
+    """Return this machine's memory in bytes.
+
+    The system may end a process that asks for more, instead of refusing.
+    """
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

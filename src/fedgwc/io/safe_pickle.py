@@ -1,4 +1,6 @@
-"""Reads pickles of plain data: containers, bytes, str, numbers and numpy arrays of numbers. Nothing else is ever built or run.
+"""Safe reading of pickles of plain data.
+
+Containers, bytes, str, numbers and numpy arrays of numbers: nothing else is ever built or run.
 
 A pickle is a program; it can only call what `find_class` hands out. What is handed out here is not numpy's own
 functions but stand-ins that check every argument, cannot be altered by the pickle, and together copy no more than was read.
@@ -20,7 +22,10 @@ NUMBERS = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248])")  # no objects, no records
 
 
 def load(stream: BinaryIO, name: str = "the file") -> object:
-    """What `stream` holds. Text of Python 2 pickles comes as bytes, arrays as numpy arrays."""
+    """Read the plain data in a pickle.
+
+    Text of Python 2 pickles comes as bytes, arrays as numpy arrays.
+    """
     try:
         return _Unpickler(stream).load()
     except Exception as error:  # a malformed program can fail in any way
@@ -28,7 +33,9 @@ def load(stream: BinaryIO, name: str = "the file") -> object:
 
 
 class _Budget:
-    """A stream that knows how much of it was read, and so how much can honestly be made of it.
+    """A stream that counts the bytes read.
+
+    They bound the memory that an honest pickle can ask for.
 
     Without this a pickle could name one long text and have it copied a million times.
     """
@@ -53,7 +60,10 @@ class _Budget:
 
 
 class _Unpickler(pickle._Unpickler):
-    """Python's own rather than C's, whose memory is as large as the largest number that a pickle likes to name."""
+    """An unpickler of allowed types only.
+
+    Python's own rather than C's, whose memory is as large as the largest number that a pickle names.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         budget = _Budget(stream)
@@ -78,7 +88,10 @@ class _Unpickler(pickle._Unpickler):
 
 
 class _Sealed:
-    """An object without state: the pickle may pass it on or call it, but not change it."""
+    """An object that a pickle cannot change.
+
+    The pickle may pass it on or call it.
+    """
 
     __slots__ = ()
 
@@ -87,7 +100,7 @@ class _Sealed:
 
 
 class _Encode(_Sealed):
-    """`_codecs.encode`, which is how protocol 2 spells bytes."""
+    """A stand-in for `codecs.encode`, by which protocol 2 writes bytes."""
 
     __slots__ = ("_budget",)
 
@@ -102,7 +115,10 @@ class _Encode(_Sealed):
 
 
 class _Dtype:
-    """A number type, taken apart and checked; numpy's own dtype could be turned into anything by its state."""
+    """A checked number type.
+
+    numpy's own dtype could be turned into anything by its state.
+    """
 
     __slots__ = ("code",)
 
@@ -126,7 +142,7 @@ class _MakeDtype(_Sealed):
 
 
 class _Array(np.ndarray[Any, Any]):
-    """An array that is filled once, from bytes that are there."""
+    """An array that is filled once, from bytes in the pickle."""
 
     budget: _Budget
 

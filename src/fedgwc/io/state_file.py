@@ -1,4 +1,4 @@
-"""Any algorithm's state as one checked file, and back.
+"""Checked files of algorithms' states.
 
 A state is a tree of frozen dataclasses, tuples, dicts, arrays and plain values. Arrays go into safetensors, the rest into
 its JSON header, so reading a file never runs anything. The class of each node comes from the annotations of the state that
@@ -28,7 +28,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def pack(value: Any) -> bytes:
-    """A header with a checksum, then safetensors."""
+    """Write a state as a header with a checksum, then safetensors."""
     arrays: dict[str, Tensor] = {}
     tree = _encode(value, arrays)
     body = safetensors.torch.save(arrays, {"tree": json.dumps(tree)})
@@ -36,7 +36,10 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes, kind: Any, device: torch.device | str = "cpu") -> Any:
-    """The value of type `kind` that `pack` wrote; torch tensors go to `device`."""
+    """Read a value of type `kind` that `pack` wrote.
+
+    Torch tensors go to `device`.
+    """
     body = checked(data)
     try:
         length = int.from_bytes(body[:8], "little")
@@ -47,7 +50,7 @@ def unpack(data: bytes, kind: Any, device: torch.device | str = "cpu") -> Any:
 
 
 def checked(data: bytes) -> bytes:
-    """What is below the header of a whole checkpoint."""
+    """Verify a checkpoint and return the content below its header."""
     body = data[len(MAGIC) + _DIGEST :]
     if not data.startswith(MAGIC):
         if data.startswith(OF_ANOTHER_VERSION):
@@ -59,7 +62,7 @@ def checked(data: bytes) -> bytes:
 
 
 def nbytes(value: Any) -> int:
-    """Bytes of all arrays in a state."""
+    """Sum the bytes of all arrays in a state."""
     if isinstance(value, Tensor | np.ndarray):
         return int(value.nbytes)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -1,4 +1,7 @@
-"""Zip files that somebody else may have packed. Members are read where they are: nothing is ever written to disk."""
+"""Safe reading of zip files.
+
+Members are read where they are: nothing is written to disk.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ BAD_ZIP = (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError)
 
 
 def members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """By name; none promises more than its packed bytes can make, and no packed bytes are used twice."""
+    """List a zip file's members by name.
+
+    None may promise more than its packed bytes can make, and no packed bytes may be used twice.
+    """
     found = {info.filename: info for info in archive.infolist()}
     for info in found.values():
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

@@ -1,4 +1,4 @@
-"""How good the models are, and how good the clusters are."""
+"""Metrics of models and of clusters."""
 
 from __future__ import annotations
 

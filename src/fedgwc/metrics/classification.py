@@ -1,4 +1,4 @@
-"""How good the models are on the clients' own test sets.
+"""Metrics of models on the clients' own test sets.
 
 Every function takes `Scores` and answers per client; `summary` averages over clients. A client without test samples
 has the answer nan and is left out of averages.
@@ -15,7 +15,7 @@ from fedgwc.metrics.inputs import class_counts
 
 
 def accuracy(scores: Scores) -> Floats:
-    """Share of a client's test samples that its model gets right.
+    """Return the share of correct test samples per client.
 
     Between 0 and 1, best 1.
 
@@ -37,7 +37,9 @@ def accuracy(scores: Scores) -> Floats:
 
 
 def balanced_accuracy(scores: Scores) -> Floats:
-    """Mean of the recalls of those classes that occur in a client's test set: every class counts the same.
+    """Average the recalls of the classes in each test set.
+
+    Every class counts the same.
 
     Between 0 and 1, best 1. The paper reports this one, averaged over clients.
 
@@ -63,7 +65,9 @@ def balanced_accuracy(scores: Scores) -> Floats:
 
 
 def weighted_accuracy(scores: Scores, train_counts: ArrayLike) -> Floats:
-    """Mean of a client's recalls, each class weighted by its share of the client's *training* set.
+    """Average each client's recalls, weighted by its training classes.
+
+    A class's weight is its share of the client's *training* set.
 
     Between 0 and 1, best 1. Only classes in the test set count, and their weights are rescaled to sum to 1. If none of the
     classes that a client trained on is in its test set, its classes weigh the same, as in `balanced_accuracy`: this is the
@@ -95,7 +99,10 @@ def weighted_accuracy(scores: Scores, train_counts: ArrayLike) -> Floats:
 
 
 def _weighted_recall(scores: Scores, weights: Floats) -> Floats:
-    """[n]: recalls under weights [n, C], which are rescaled over the classes in each client's test set."""
+    """Average recalls under weights [n, C]: [n].
+
+    Weights are rescaled over the classes in each client's test set.
+    """
     present = scores.total > 0
     recall = np.where(present, _ratio(scores.correct, scores.total), 0.0)
     weights = weights * present
@@ -103,12 +110,15 @@ def _weighted_recall(scores: Scores, weights: Floats) -> Floats:
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    """part / whole, nan where whole is 0."""
+    """Divide part by whole, with nan where whole is 0."""
     out: Floats = np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
     return out
 
 
 def mean_over(values: Floats, weights: Floats) -> float:
-    """Average over the clients with a weight; a nan among these (a model that diverged) stays visible."""
+    """Average over the clients with a weight.
+
+    A nan among these (a model that diverged) stays visible.
+    """
     kept = weights > 0
     return float(np.average(values[kept], weights=weights[kept])) if kept.any() else float("nan")

@@ -1,4 +1,4 @@
-"""How good the clusters are: by the clients' class imbalance, or against groups that are known.
+"""Metrics of clusters, by class imbalance or against true groups.
 
 The Wasserstein adjusted scores ask whether the clients of a cluster are alike in *how* skewed their classes are, not in
 which classes they hold: a client is its class frequencies in falling order. Two such clients, as measures that put 1/C on
@@ -25,7 +25,7 @@ SAME_CENTRE = 1e-8  # scikit-learn's tolerance, below which its Davies-Bouldin s
 
 
 def wasserstein_distances(counts: ArrayLike) -> Floats:
-    """2-Wasserstein distances between clients' class imbalances.
+    """Return 2-Wasserstein distances between clients' class imbalances.
 
     Between 0 and 1; 0 for clients that are equally skewed, whichever their classes are.
 
@@ -56,7 +56,7 @@ def wasserstein_distances(counts: ArrayLike) -> Floats:
 
 
 def wasserstein_adjusted(score: Callable[[Floats, Ids], float], counts: ArrayLike, labels: ArrayLike) -> float:
-    """Any clustering score, computed on clients' class imbalances under the Wasserstein distance.
+    """Compute any clustering score under the Wasserstein distance of imbalances.
 
     Range and best value are those of `score`. One cluster only: nan; what else `score` cannot do is left to it.
 
@@ -82,7 +82,9 @@ def wasserstein_adjusted(score: Callable[[Floats, Ids], float], counts: ArrayLik
 
 
 def wasserstein_adjusted_silhouette(counts: ArrayLike, labels: ArrayLike) -> float:
-    """How much nearer clients are to their own cluster than to the next one, by class imbalance (WAS).
+    """Return the silhouette score by class imbalance (WAS).
+
+    How much nearer clients are to their own cluster than to the next one.
 
     Between -1 and 1, best 1. The answer is nan if there is only one cluster, which has nothing to be compared with. A client
     alone in its cluster counts as 0, so if every client is alone the answer is 0; it is 0, too, if all clients are alike. It
@@ -117,7 +119,9 @@ def wasserstein_adjusted_silhouette(counts: ArrayLike, labels: ArrayLike) -> flo
 
 
 def wasserstein_adjusted_davies_bouldin(counts: ArrayLike, labels: ArrayLike) -> float:
-    """How wide clusters are compared with the distance to the next one, by class imbalance (WADB).
+    """Return the Davies-Bouldin score by class imbalance (WADB).
+
+    How wide clusters are compared with the distance to the next one.
 
     0 or more, best 0. The answer is nan where it would say nothing: only one cluster, every client alone, or all clients alike.
     Otherwise it is inf if two clusters have the same centre: they are not separated at all.
@@ -148,7 +152,9 @@ def wasserstein_adjusted_davies_bouldin(counts: ArrayLike, labels: ArrayLike) ->
 
 
 def rand_index(truth: ArrayLike, labels: ArrayLike) -> float:
-    """Share of the pairs of clients that both clusterings treat alike: together in both, or apart in both.
+    """Return the share of client pairs treated alike.
+
+    Alike: together in both clusterings, or apart in both.
 
     Between 0 and 1, best 1. A single client has no pairs; the answer is 1.
 
@@ -169,7 +175,9 @@ def rand_index(truth: ArrayLike, labels: ArrayLike) -> float:
 
 
 def adjusted_rand_index(truth: ArrayLike, labels: ArrayLike) -> float:
-    """Rand index, shifted and scaled so that 0 is what random clusters of the same sizes reach on average.
+    """Return the Rand index, adjusted for chance.
+
+    0 is what random clusters of the same sizes reach on average.
 
     Between -0.5 and 1, best 1. Two clusterings that are the same give 1, also where each is one cluster or all are alone.
 
@@ -190,7 +198,10 @@ def adjusted_rand_index(truth: ArrayLike, labels: ArrayLike) -> float:
 
 
 def _points(counts: ArrayLike) -> Floats:
-    """[K, C]: ranked class frequencies, scaled so that Euclidean distances between rows are W2."""
+    """Return ranked class frequencies [K, C].
+
+    They are scaled so that Euclidean distances between rows are W2.
+    """
     ranked = np.sort(class_counts(counts), axis=1)[:, ::-1]
     # Sorted before summed: the order of classes must not change even the last bit.
     points: Floats = ranked / (ranked.sum(1, keepdims=True) * np.sqrt(ranked.shape[1]))

@@ -1,4 +1,4 @@
-"""What the metrics accept: arrays, lists or tensors, checked once and in the same words."""
+"""Checks of the metrics' arguments: arrays, lists or tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from fedgwc.core.types import Floats, Ids
 
 
 def class_counts(counts: ArrayLike, *, empty_rows: bool = False) -> Floats:
-    """Class counts [K, C] as floats; a client without any sample is refused unless `empty_rows`."""
+    """Return class counts [K, C] as floats.
+
+    A client without any sample is refused unless `empty_rows`.
+    """
     try:
         array = np.asarray(counts, np.float64)
     except (TypeError, ValueError) as error:
@@ -28,7 +31,10 @@ def class_counts(counts: ArrayLike, *, empty_rows: bool = False) -> Floats:
 
 
 def cluster_labels(labels: ArrayLike, n_clients: int | None = None, name: str = "labels") -> Ids:
-    """Any names of clusters as numbers 0, 1, ...; one per client."""
+    """Number the clusters 0, 1, ..., one per client.
+
+    Their names may be of any type.
+    """
     try:
         array = np.asarray(labels)
     except ValueError as error:
@@ -43,5 +49,8 @@ def cluster_labels(labels: ArrayLike, n_clients: int | None = None, name: str = 
 
 
 def histogram(counts: Floats) -> Floats | None:
-    """Class counts [N, C], or None: one column says nothing of classes. Folders once had it where nodes did not tell them."""
+    """Return class counts [N, C], or None if unknown.
+
+    One column says nothing of classes; older folders have it where nodes did not report them.
+    """
     return None if counts.shape[1] < 2 else counts

@@ -1,4 +1,4 @@
-"""How sure a client's Gaussian weight is."""
+"""Confidence intervals of clients' Gaussian weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from fedgwc.core.types import Floats
 def weight_interval(
     gamma: ArrayLike, gamma2: ArrayLike, visits: ArrayLike, alpha: float | None = None, z: float = 1.96
 ) -> tuple[Floats, Floats]:
-    """Bound each client's expected reward around its weight: a confidence interval (low [K], high [K]).
+    """Bound each client's expected reward by a confidence interval.
+
+    Returns (low [K], high [K]), around its weight.
 
     gamma and gamma2 are running means of the rewards and of their squares, so gamma2 - gamma^2 estimates the variance of
     one reward without assuming that local steps are independent. A running mean over `visits` rewards has that variance

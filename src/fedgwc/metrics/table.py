@@ -1,4 +1,4 @@
-"""The table of metrics: what each evaluation of a run tells.
+"""The table of metrics that each evaluation computes.
 
 A metric is a function of an `Evaluated`. It returns one number, or one per client, which is averaged over clients and, as
 `NAME_by_size`, over their test samples; None where it has no meaning. One of your own is one function and one line:
@@ -23,7 +23,7 @@ from fedgwc.metrics.classification import accuracy, balanced_accuracy, mean_over
 
 @dataclass(frozen=True)
 class Evaluated:
-    """How models served clients, and what is known of these."""
+    """Scores of models on clients, with the clients' known properties."""
 
     scores: Scores  # n clients
     labels: Ids  # [n] the cluster of each
@@ -49,7 +49,10 @@ def evaluate(seen: Evaluated, metrics: Mapping[str, Metric] | None = None) -> di
 
 
 def clustering_scores(labels: Ids, counts: Floats | None, truth: Ids | None) -> dict[str, float]:
-    """Score clusters by class counts and by true groups, as far as these are known; what is undefined is left out."""
+    """Score clusters by class counts and by true groups.
+
+    Unknown or undefined scores are left out.
+    """
     return {name: v for name in ("was", "wadb", "rand", "ari") if (v := _score(name, labels, counts, truth)) is not None}
 
 
@@ -60,7 +63,7 @@ def _score(name: str, labels: Ids, counts: Floats | None, truth: Ids | None) -> 
 
 @dataclass(frozen=True)
 class _Clusters:
-    """What is scored, known by its contents."""
+    """Clusters and their clients' class counts, compared by content."""
 
     digest: bytes
     labels: Ids = field(compare=False)

@@ -1,4 +1,7 @@
-"""The networks of the paper and a small one for digits. A model is a function of the data's shape and class count."""
+"""Models: the networks of the paper and a small one for digits.
+
+A model is a function of the data's shape and class count.
+"""
 
 from __future__ import annotations
 

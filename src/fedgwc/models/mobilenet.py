@@ -1,4 +1,4 @@
-"""MobileNetV2, and the reading of its published ImageNet weights."""
+"""MobileNetV2 and its published ImageNet weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ Dropout = Annotated[float, "before the classifier, in [0, 1); 0 lets clients be 
 
 
 def mobilenet_v2(shape: tuple[int, ...], n_classes: int, *, weights: Weights = None, dropout: Dropout = 0.2) -> nn.Module:
-    """MobileNetV2 at width 1.0 with BatchNorm (Sandler et al., 2018); 3,504,872 parameters at 3 channels and 1000 classes.
+    """MobileNetV2 at width 1.0 with BatchNorm (Sandler et al., 2018).
+
+    It has 3,504,872 parameters at 3 channels and 1000 classes.
 
     The state has the names and shapes of torchvision's, so its published weights load from `weights`, a `.pth` or
     `.safetensors` file; where the file has another number of classes, the classifier starts anew. `dropout` is that
@@ -44,7 +46,7 @@ def mobilenet_v2(shape: tuple[int, ...], n_classes: int, *, weights: Weights = N
 
 
 class MobileNetV2(nn.Module):
-    """The layers, named as in torchvision."""
+    """MobileNetV2 with its layers named as in torchvision."""
 
     def __init__(self, channels: int, n_classes: int, dropout: float) -> None:
         super().__init__()
@@ -64,7 +66,10 @@ class MobileNetV2(nn.Module):
 
 
 class InvertedResidual(nn.Module):
-    """Widen, convolve each channel by itself, narrow; the input is added where the shapes agree."""
+    """An inverted residual: widen, convolve each channel by itself, narrow.
+
+    The input is added where the shapes agree.
+    """
 
     def __init__(self, n_in: int, n_out: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -85,7 +90,10 @@ def _conv(n_in: int, n_out: int, kernel: int, *, stride: int = 1, groups: int = 
 
 
 def _start(module: nn.Module) -> None:
-    """The usual start of this network: He's normal for convolutions, a narrow normal for the classifier."""
+    """Initialise the network as usual.
+
+    He's normal for convolutions, a narrow normal for the classifier.
+    """
     if isinstance(module, nn.Conv2d):
         nn.init.kaiming_normal_(module.weight, mode="fan_out")
     elif isinstance(module, nn.Linear):
@@ -94,7 +102,10 @@ def _start(module: nn.Module) -> None:
 
 
 def _load(model: MobileNetV2, path: Path) -> None:
-    """Fill `model` from the file; every entry must fit, except the classifier of another number of classes."""
+    """Fill `model` from a file of weights.
+
+    Every entry must fit, except the classifier of another number of classes.
+    """
     found, wanted = _read(path), model.state_dict()
     if _other_classes(found, wanted):
         found.update({key: wanted[key] for key in HEAD})
@@ -109,7 +120,7 @@ def _load(model: MobileNetV2, path: Path) -> None:
 
 
 def _other_classes(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> bool:
-    """Whether the file's classifier is a whole one for another number of classes."""
+    """Tell whether the file's classifier is for other classes."""
     weight, bias = (found.get(key) for key in HEAD)
     if weight is None or bias is None or weight.ndim != 2 or weight.shape[1] != WIDTH or bias.shape != weight.shape[:1]:
         return False
@@ -141,7 +152,10 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _load_pth(path: Path) -> object:
-    """Before torch sees it: names in a pickle of weights are short, and over one of 100,000 letters torch broods for minutes."""
+    """Load PyTorch weights after a check of their names.
+
+    Names are short there, and torch takes minutes over one of 100,000 letters.
+    """
     with path.open("rb") as stream:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:

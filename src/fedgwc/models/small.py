@@ -1,4 +1,4 @@
-"""Networks small enough for every client: dense layers, the paper's CNN, LeNet-5."""
+"""Small networks: dense layers, the paper's CNN, LeNet-5."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ Hidden = Annotated[tuple[int, ...], "widths of the layers between samples and cl
 
 
 def mlp(shape: tuple[int, ...], n_classes: int, *, hidden: Hidden = (32,)) -> nn.Module:
-    """Dense layers with ReLU between them; digits with one hidden layer of 32: 2,410 parameters."""
+    """Dense layers with ReLU between them.
+
+    Digits with one hidden layer of 32: 2,410 parameters.
+    """
     if len(hidden) > MOST_LAYERS:
         raise InputError(f"mlp has at most {MOST_LAYERS} hidden layers, got {len(hidden):,}")
     return nn.Sequential(nn.Flatten(), *_dense((math.prod(shape), *hidden, n_classes)))
 
 
 def cnn(shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """The paper's network for CIFAR: two blocks of 64 channels without padding, then 1600-384-192-classes.
+    """The paper's network for CIFAR.
+
+    Two blocks of 64 channels without padding, then 1600-384-192-classes.
 
     815,332 parameters at 3x32x32 and 100 classes. Images of another size change the 1600; 16x16 is the smallest.
     """
@@ -35,7 +40,9 @@ def cnn(shape: tuple[int, ...], n_classes: int) -> nn.Module:
 
 
 def lenet5(shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """LeNet-5 in its present-day form: ReLU, max-pooling, all channels connected, a linear output layer.
+    """LeNet-5 in its present-day form.
+
+    ReLU, max-pooling, all channels connected, a linear output layer.
 
     LeCun et al. (1998) had scaled tanh, trained subsampling, a partial connection table and RBF outputs. The layers are
     theirs: 6 and 16 channels, then 400-120-84-classes; a padding of 2 makes 28x28 images the 32x32 that they used.
@@ -48,7 +55,10 @@ def lenet5(shape: tuple[int, ...], n_classes: int) -> nn.Module:
 
 
 def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(channels, height, width), or an error that says what else to use."""
+    """Return (channels, height, width) of images.
+
+    Other samples are an error that says which model to use.
+    """
     if len(shape) != 3 or min(shape) < 1:
         raise InputError(f"{model} takes images of shape (channels, height, width), got {tuple(shape)}; use mlp for other data")
     channels, height, width = shape
@@ -61,7 +71,10 @@ def _block(n_in: int, n_out: int, padding: int = 0) -> list[nn.Module]:
 
 
 def _after(model: str, shape: tuple[int, ...], side: int, padding: int) -> int:
-    """What two blocks leave of one side of the image; `padding` is the first block's."""
+    """Return an image side's length after two blocks.
+
+    `padding` is the first block's.
+    """
     lost = KERNEL - 1
     left = ((side + 2 * padding - lost) // 2 - lost) // 2
     if left < 1:
@@ -71,7 +84,7 @@ def _after(model: str, shape: tuple[int, ...], side: int, padding: int) -> int:
 
 
 def _dense(widths: tuple[int, ...]) -> list[nn.Module]:
-    """Linear layers with ReLU between them."""
+    """Build linear layers with ReLU between them."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(widths):
         layers += [nn.Linear(n_in, n_out), nn.ReLU()]

@@ -1,4 +1,4 @@
-"""A module as a pure function of one vector."""
+"""Modules as pure functions of one vector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from fedgwc.training.loss import weighted_cross_entropy
 
 
 class FlatModel:
-    """A classifier as a pure function of one vector: its parameters first, then its floating-point buffers.
+    """A classifier as a pure function of one vector.
+
+    Its parameters come first, then its floating-point buffers.
 
     The vector is what travels and what is averaged. Integer buffers stay where they are, and so does what is frozen:
     parameters with `requires_grad=False`, and the buffers of submodules in evaluation mode (a BatchNorm after `eval()`).
@@ -55,12 +57,18 @@ class FlatModel:
 
     @property
     def frozen(self) -> dict[str, Tensor]:
-        """Return the parameters and floating-point buffers that are the same for everybody and never move."""
+        """Return the parameters and buffers that never move.
+
+        They are floating-point and the same for everybody.
+        """
         state = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         return {k: t.detach() for k, t in state.items() if k not in self.layout.names and t.is_floating_point()}
 
     def tensors(self, theta: Tensor, copies: bool = False) -> dict[str, Tensor]:
-        """View theta [D] in the module's shapes; `copies` start where CUDA libraries expect tensors to."""
+        """View theta [D] in the module's shapes.
+
+        `copies` start where CUDA libraries expect tensors to.
+        """
         names, pieces, shapes = self.layout.names, theta.split(self.layout.lengths), self.layout.shapes
         views = {k: piece.view(shape) for k, piece, shape in zip(names, pieces, shapes, strict=True)}
         return {k: v.clone() for k, v in views.items()} if copies else views

@@ -22,7 +22,10 @@ def weighted_cross_entropy(out: Tensor, y: Tensor, w: Tensor) -> Tensor:
 
 
 class _WithSlope(torch.autograd.Function):
-    """The loss, and its slope with respect to `out`, which is the softmax less 1 at y."""
+    """The loss, with its gradient computed at once.
+
+    The gradient for `out` is the softmax less 1 at y.
+    """
 
     generate_vmap_rule = True
 

@@ -1,4 +1,4 @@
-"""A cohort's minibatches as one stacked expression."""
+"""Minibatches of a cohort as one stacked expression."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedgwc.core.work import LocalTraining
 
 @dataclass(frozen=True)
 class Bounds:
-    """The shapes that a cohort's minibatches need."""
+    """Shapes that a cohort's minibatches need."""
 
     steps: int
     epochs: int
@@ -32,7 +32,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Minibatches:
-    """The samples that each client uses in each step, by their numbers among its own."""
+    """Samples of each client in each step, numbered within the client."""
 
     places: Tensor  # [n, S, B] numbers in 0..size-1
     weights: Tensor  # [n, S, B] 1 / (real samples of the step), 0 where padded or past the client's last step

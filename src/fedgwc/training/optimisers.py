@@ -1,4 +1,4 @@
-"""How gradients become steps: SGD, Adam, AdamW and whatever a user adds.
+"""Optimisers: SGD, Adam, AdamW and a user's own.
 
 An optimiser is one function of a client's gradient [p], what it remembers of the round so far (a tuple of tensors, empty at
 first), the parameters [p] and the settings; it returns the step, which is taken times the learning rate, and what it
@@ -26,7 +26,7 @@ Direction = Callable[[Tensor, Memory, Tensor, LocalTraining], tuple[Tensor, Memo
 
 
 def sgd(gradient: Tensor, memory: Memory, parameters: Tensor, local: LocalTraining) -> tuple[Tensor, Memory]:
-    """Follow the gradient, with `momentum` the sum of those before too."""
+    """Follow the gradient, with momentum from the steps before."""
     if not local.momentum:
         return gradient, ()
     velocity = torch.add(gradient, memory[0], alpha=local.momentum) if memory else gradient
@@ -34,7 +34,9 @@ def sgd(gradient: Tensor, memory: Memory, parameters: Tensor, local: LocalTraini
 
 
 def adam(gradient: Tensor, memory: Memory, parameters: Tensor, local: LocalTraining) -> tuple[Tensor, Memory]:
-    """Follow the mean gradient, divided by the root of the mean square (Kingma and Ba, 2015).
+    """Follow Adam's direction (Kingma and Ba, 2015).
+
+    The mean gradient, divided by the root of the mean square.
 
     The means are corrected for having started at 0 by the sums of their weights, 1 - beta^t.
     """
@@ -49,7 +51,10 @@ def adam(gradient: Tensor, memory: Memory, parameters: Tensor, local: LocalTrain
 
 @dataclass(frozen=True)
 class Optimiser:
-    """A direction, and where weight decay enters: the gradient, or the step as in AdamW (Loshchilov and Hutter, 2019)."""
+    """A direction, and the place where weight decay enters.
+
+    It enters the gradient, or the step as in AdamW (Loshchilov and Hutter, 2019).
+    """
 
     direction: Direction
     decay_in_step: bool = False
@@ -99,7 +104,9 @@ def descent(local: LocalTraining) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def clipped(gradient: Tensor, most: float) -> Tensor:
-    """Scale a gradient down to the norm `most`, as `torch.nn.utils.clip_grad_norm_` does.
+    """Scale a gradient down to the norm `most`.
+
+    As `torch.nn.utils.clip_grad_norm_` does.
 
     >>> clipped(torch.tensor([3.0, 4.0]), 2.5)
     tensor([1.5000, 2.0000])

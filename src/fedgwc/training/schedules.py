@@ -1,4 +1,4 @@
-"""Learning rates over rounds: what a schedule multiplies `local.lr` by.
+"""Learning-rate schedules over rounds: factors of `local.lr`.
 
 A schedule is a function of the round (counted from 1) and the settings. One of your own is one function and one line:
 

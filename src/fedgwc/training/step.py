@@ -1,4 +1,7 @@
-"""One step of a client's training, which an engine calls client by client or stacked under `torch.func.vmap`."""
+"""One step of a client's training.
+
+An engine calls it client by client or stacked under `torch.func.vmap`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ Step = Callable[..., tuple[Tensor, ...]]
 
 
 def lone_grad(objective: Callable[[dict[str, Tensor]], Any], has_aux: bool = True) -> Callable[[dict[str, Tensor]], Any]:
-    """Replace `torch.func.grad` in a process that trains a client or two and must start fast.
+    """Replace `torch.func.grad` where one client trains.
+
+    For a process that must start fast.
 
     It cannot be stacked, and spares the import of torch._dynamo, which takes longer than such a process' whole training.
     """
@@ -35,7 +40,9 @@ def lone_grad(objective: Callable[[dict[str, Tensor]], Any], has_aux: bool = Tru
 def gradient_of(
     model: FlatModel, copies: bool = False, grad: Callable[..., Any] = grad
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], tuple[list[Tensor], Tensor, Tensor]]:
-    """Return one client's gradient of its loss, as a function of (theta [D], x [B, ...], y [B], w [B]).
+    """Return one client's gradient of its loss.
+
+    A function of (theta [D], x [B, ...], y [B], w [B]).
 
     It gives the gradients in the order of theta, the buffers after the pass as one vector, and the loss.
     """
@@ -58,7 +65,9 @@ def gradient_of(
 def local_step(
     model: FlatModel, local: LocalTraining, ragged: bool = True, copies: bool = False, grad: Callable[..., Any] = grad
 ) -> Step:
-    """Return one client's step: (theta, anchor, moves, rate, x, y, w, *memory) -> (theta, loss, *memory).
+    """Return one client's step.
+
+    (theta, anchor, moves, rate, x, y, w, *memory) -> (theta, loss, *memory).
 
     theta and anchor [D], x [B, ...], y [B]; `moves` [D] and `rate` [1] have the length 0 where all entries move and the rate is
     `local.lr`. `w` [B] holds the weight of each sample in the loss; if all are 0 the client is done and stays as it is (checked

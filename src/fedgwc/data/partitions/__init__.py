@@ -1,4 +1,7 @@
-"""Ways to deal samples out to clients, one a file. Each sample goes to one client at most."""
+"""Partitions: ways to deal samples out to clients, one a file.
+
+Each sample goes to one client at most.
+"""
 
 from __future__ import annotations
 

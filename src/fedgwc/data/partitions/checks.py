@@ -1,4 +1,4 @@
-"""Checks of what a partition is given."""
+"""Checks of partitions' arguments."""
 
 from __future__ import annotations
 

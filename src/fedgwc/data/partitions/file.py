@@ -1,4 +1,4 @@
-"""Clients as a file lists them."""
+"""Clients listed in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that are all alike."""
+"""Clients of equal distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that differ in class mix and in size."""
+"""Clients of different class mixes and sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients as the data have them: the samples of one writer, user or hospital."""
+"""Natural clients: the samples of one writer, user or hospital."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Bring your own data: numpy files, one per client in a folder, or one file with a column that says whose a sample is."""
+"""Users' own data in numpy files.
+
+One file per client in a folder, or one file with a column of clients.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ def arrays(
     std: Annotated[tuple[float, ...], "what samples are divided by then, likewise"] = (),
     augment: options.Augment = False,
 ) -> Federation:
-    """Your own: a folder of one `.npz` per client, or one `.npz` (docs/data.md: Your own data).
+    """Read your own `.npz` files (docs/data.md: Your own data).
+
+    A folder with one file per client, or one file.
 
     A client's file has `x`, `y` and perhaps `x_test`, `y_test`, `is_test`, `group`; the one file of all has `x`, `y`, `client`
     and perhaps `is_test`, `group`. Clients are called as their files, or as `client` says. Where nothing says what is for
@@ -93,7 +98,10 @@ def _check_classes(table: Arrays, owners: list[str], n_classes: int | None) -> N
 
 
 def _test_rows(table: Arrays, where: Path, names: tuple[str, ...]) -> NDArray[np.bool_] | None:
-    """[R]: which rows are for testing, where that is known; every client needs some of either kind."""
+    """Mark the rows that are for testing, [R], if known.
+
+    Every client needs some of either kind.
+    """
     if "is_test" not in table:
         return None
     is_test = table["is_test"]
@@ -110,7 +118,10 @@ def _test_rows(table: Arrays, where: Path, names: tuple[str, ...]) -> NDArray[np
 
 
 def _per_channel(values: tuple[float, ...], key: str, shape: tuple[int, ...]) -> tuple[float, ...]:
-    """One value stands for all channels. Samples that are no images have one channel."""
+    """Repeat one value for all channels.
+
+    Samples that are no images have one channel.
+    """
     channels = shape[0] if len(shape) == 3 else 1
     if len(values) not in (0, 1, channels):
         allowed = f"1 value or {channels}, one per channel" if channels > 1 else "1 value"
@@ -122,7 +133,10 @@ def _per_channel(values: tuple[float, ...], key: str, shape: tuple[int, ...]) ->
 
 
 def _files(folder: Path) -> list[Path]:
-    """Those that are hidden were not put there by hand: systems leave such beside what is copied."""
+    """List the files of a folder without hidden ones.
+
+    Systems leave hidden files beside copied ones.
+    """
     seen = [p for p in folder.iterdir() if not p.name.startswith(".")]
     found = [p for p in seen if p.suffix.lower() == ".npz" and p.is_file()]
     if not found:
@@ -172,7 +186,10 @@ def _one_group(path: Path, group: NDArray[Any]) -> Any:
 
 
 def _groups(table: Arrays, path: Path) -> Ids:
-    """[N]: the group of each client, in the order of clients; all samples of a client must agree."""
+    """Return each client's group [N], in the order of clients.
+
+    All samples of a client must agree.
+    """
     _, first, owner = np.unique(table["client"], return_index=True, return_inverse=True)
     _, group = np.unique(table["group"], return_inverse=True)
     if not np.array_equal(group[first][owner], group):

@@ -1,4 +1,6 @@
-"""The partition files that the authors of FedGWC published for CIFAR-100: which image belongs to which client.
+"""The FedGWC authors' partition files for CIFAR-100.
+
+They list each client's images.
 
 `{"0": {"train": {"x": [file names], "y": [labels]}, "test": ...}, ..., "server_imgs": {"x", "y"}}`, as json or json.gz.
 A file name alone does not identify an image (some occur twice, or in both splits): an image is (split, name, label).

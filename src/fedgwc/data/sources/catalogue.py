@@ -1,4 +1,7 @@
-"""The table behind `fedgwc data`: one entry per data set that comes from files."""
+"""The catalogue of data sets that come from files.
+
+`fedgwc data` shows it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from fedgwc.data.sources.roots import Root
 
 @dataclass(frozen=True)
 class File:
-    """Something to fetch. Sizes are for planning, the checksum is what counts."""
+    """A file to fetch.
+
+    Sizes are for planning, the checksum decides.
+    """
 
     name: str
     urls: tuple[str, ...]

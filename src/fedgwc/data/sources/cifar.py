@@ -1,4 +1,6 @@
-"""CIFAR-10 and CIFAR-100 from their official files: python or binary layout, unpacked or still in the .tar.gz.
+"""CIFAR-10 and CIFAR-100 from their official files.
+
+Python or binary layout, unpacked or still in the .tar.gz.
 
 An archive is checked by its published checksum and read in memory, an unpacked folder is checked by its content.
 """

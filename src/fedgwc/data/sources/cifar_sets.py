@@ -1,4 +1,7 @@
-"""Federations over CIFAR-10 and CIFAR-100: dealt out by groups, or as a published partition file says."""
+"""Federations over CIFAR-10 and CIFAR-100.
+
+Dealt out by groups, or by a published partition file.
+"""
 
 from __future__ import annotations
 

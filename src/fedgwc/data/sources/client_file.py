@@ -1,4 +1,7 @@
-"""One npz file of somebody's own samples: read, and refused with a reason where it cannot be trained on."""
+"""Reading and checks of one client's npz file.
+
+A file that cannot be trained on is refused with the reason.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ NUMBERED = "number the classes from 0, as np.unique(labels, return_inverse=True)
 
 
 def load(path: Path, needed: tuple[str, ...]) -> Arrays:
-    """The arrays of one npz file, none of them pickled, all as long as x."""
+    """Read the arrays of one npz file, all as long as x.
+
+    None of them may be pickled.
+    """
     if not path.exists():
         seen_from = "" if path.is_absolute() else f", seen from {Path.cwd()}"
         raise NotHere(
@@ -76,7 +82,10 @@ def _check_lengths(path: Path, table: Arrays) -> None:
 
 
 def _marks(path: Path, is_test: NDArray[Any]) -> NDArray[np.bool_]:
-    """True and false, or 1 and 0. The text "no", say, would count as true."""
+    """Check that an array is true and false, or 1 and 0.
+
+    The text "no" would count as true.
+    """
     if is_test.dtype.kind not in "iufb" or not np.isin(is_test, (0, 1)).all():
         raise InputError(f"{path}: is_test must hold true and false, or 1 and 0, got {is_test[:3].tolist()}")
     return is_test.astype(bool)

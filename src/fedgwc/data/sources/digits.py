@@ -1,4 +1,4 @@
-"""The 8x8 digits that ship with scikit-learn: real data, nothing to download."""
+"""The 8x8 digits of scikit-learn: real data without a download."""
 
 from __future__ import annotations
 

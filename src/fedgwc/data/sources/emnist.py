@@ -1,4 +1,7 @@
-"""MNIST and EMNIST from their idx files. EMNIST with merged upper and lower case (47 classes) is what the paper calls Femnist."""
+"""MNIST and EMNIST from their idx files.
+
+EMNIST with merged upper and lower case (47 classes) is the paper's Femnist.
+"""
 
 from __future__ import annotations
 

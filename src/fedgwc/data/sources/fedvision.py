@@ -1,4 +1,6 @@
-"""User splits of Hsu et al. (2020): Landmarks-User-160K and iNaturalist-User-120K, over a folder of photographs.
+"""Photographs by user: Landmarks-User-160K and iNaturalist-User-120K.
+
+The user splits of Hsu et al. (2020), over a folder of photographs.
 
 The train csv has the columns `user_id,image_id,class` (iNaturalist adds `label`), the test csv the same without
 `user_id`. Test images have no user, so:
@@ -43,7 +45,7 @@ class UserSplit:
 
     @property
     def sizes(self) -> Ids:
-        """[users]: train images of each user."""
+        """Count each user's training images, [users]."""
         return np.bincount(self.owner, minlength=len(self.users))
 
 
@@ -71,7 +73,9 @@ def landmarks(
     test_share: options.TestShare = 0.2,
     augment: options.Augment = False,
 ) -> Federation:
-    """Landmarks-User-160K: 164,172 photographs of 2,028 landmarks, by photographer.
+    """Read Landmarks-User-160K: photographs of landmarks, by photographer.
+
+    164,172 photographs of 2,028 landmarks.
 
     Users with fewer than `min_images` images are dropped; `test_share` of each client's images are its test set.
     """
@@ -87,7 +91,10 @@ def inaturalist(
     test_share: options.TestShare = 0.2,
     augment: options.Augment = False,
 ) -> Federation:
-    """iNaturalist-User-120K: 120,300 photographs of 1,203 species, by observer; the settings are those of landmarks."""
+    """Read iNaturalist-User-120K: photographs of species, by observer.
+
+    120,300 photographs of 1,203 species; the settings are those of landmarks.
+    """
     return _federation(INATURALIST, root, size, min_images, test_share, seed, augment)
 
 
@@ -121,7 +128,9 @@ def by_users(
 
 
 def min_images_for(sizes: Ids, clients: int) -> int | None:
-    """The smallest `min_images` that keeps exactly `clients` users, if any does.
+    """Find the smallest `min_images` that keeps exactly `clients` users.
+
+    None if there is none.
 
     >>> min_images_for(np.array([9, 5, 5, 2]), 3), min_images_for(np.array([9, 5, 5, 2]), 2)
     (3, None)
@@ -139,7 +148,7 @@ def _paper_note(split: UserSplit, users: UserSet) -> str:
 
 
 def open_split(users: UserSet, root: Root = None) -> UserSplit:
-    """The two csv files, from their folder or straight from the zip."""
+    """Read the two csv files, from their folder or the zip."""
     for place in places(users.name, root):
         for folder in (place / users.bundle, place):
             if (folder / users.train).is_file():
@@ -162,7 +171,10 @@ def _text(path: Path, member: str = "") -> str:
 
 
 def open_cache(users: UserSet, split: UserSplit, root: Root = None, size: int = 224) -> ImageCache:
-    """All images of the split, whatever the filter: so other clients or another seed find them decoded."""
+    """Open the cache of the split's images.
+
+    It holds all of them, whatever the filter: other clients or another seed find them decoded.
+    """
     folders = [place / "images" for place in places(users.name, root)]
     folder = next((f for f in folders if f.is_dir()), folders[0])
     return ImageCache(folder, split.images, size, folder.parent / "cache")

@@ -1,4 +1,4 @@
-"""The data sets that come from files: what each needs, where it is looked for, how it is fetched and checked."""
+"""Fetching and checking of data sets that come from files."""
 
 from __future__ import annotations
 
@@ -65,19 +65,22 @@ def status(name: str, root: Root = None, size: int = 224) -> Status:
 
 
 def missing(name: str, root: Root = None) -> tuple[str, ...]:
-    """What is needed and not there, each as the alternatives that would do."""
+    """List missing files, each as its alternatives."""
     return tuple(" or ".join(need.any_of) for need in find(name).needs if not _met(need, name, root))
 
 
 def disk_needed(name: str, size: int = 224) -> int:
-    """Bytes: the files that are fetched, and the decoded images at `size` x `size` where a cache is made."""
+    """Return the bytes of fetched files and decoded images.
+
+    Images are `size` x `size`, where a cache is made.
+    """
     source = find(name)
     files = {need.file for need in source.needs if need.file}
     return sum(file.size for file in files) + source.images * 3 * size * size
 
 
 def verify(name: str, root: Root = None) -> tuple[Check, ...]:
-    """Checksums of the published files that are there, then a full read of the content."""
+    """Check published files' checksums, then read the whole content."""
     source = find(name)
     files = {need.file: path for need in source.needs if need.file and (path := _path(need.file.name, name, root))}
     return (
@@ -89,7 +92,10 @@ def verify(name: str, root: Root = None) -> tuple[Check, ...]:
 def prepare(
     name: str, root: Root = None, *, url: str | None = None, size: int = 224, progress: Progress | None = None
 ) -> Prepared:
-    """Fetch what can be fetched, from `url` (a file, or the folder of the files) or the known addresses, then decode images."""
+    """Fetch a data set's files, then decode its images.
+
+    From `url` (a file, or the folder of the files) or the known addresses.
+    """
     source, folder = find(name), data_root(root) / name
     # One after the other: a file that is fetched may meet later needs too.
     fetched = [_fetched(n.file, folder, url, progress) for n in source.needs if n.file and not _met(n, name, root)]
@@ -99,7 +105,10 @@ def prepare(
 
 
 def _met(need: Need, name: str, root: Root) -> bool:
-    """A pattern that ends with a slash wants a folder, any other a file."""
+    """Tell whether a needed file or folder is there.
+
+    A pattern that ends with a slash wants a folder, any other a file.
+    """
     found = ((path, pattern) for place in places(name, root) for pattern in need.any_of for path in place.glob(pattern))
     return any(path.is_dir() if pattern.endswith("/") else path.is_file() for path, pattern in found)
 
@@ -135,7 +144,10 @@ def _fetched(file: File, folder: Path, url: str | None, progress: Progress | Non
 
 
 def _decoded(name: str, root: Root, size: int, progress: Progress | None) -> int:
-    """All images of the train csv that the folder has; the global test images too, where they are there."""
+    """Decode all images of the train csv in the folder.
+
+    The global test images too, where they are there.
+    """
     users = fedvision.USER_SETS[name]
     split = fedvision.open_split(users, root)
     cache = fedvision.open_cache(users, split, root, size)

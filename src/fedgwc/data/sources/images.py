@@ -1,4 +1,7 @@
-"""A folder of photographs as a tensor on disk: decoded when first asked for, by background threads, and kept."""
+"""Folders of photographs as tensors on disk.
+
+Background threads decode an image when it is first asked for, and its pixels are kept.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ MOST_PIXELS = 10**8  # of one photograph
 
 @dataclass(frozen=True)
 class _Decoders:
-    """The threads that decode, and what they are at. A fork inherits all of it but the threads, so it makes its own."""
+    """The decoding threads and their queue.
+
+    A fork inherits all of it but the threads, so it makes its own.
+    """
 
     pool: ThreadPoolExecutor
     pending: dict[int, Future[None]] = field(default_factory=dict)
@@ -35,7 +41,9 @@ class _Decoders:
 
 
 class ImageCache:
-    """[R, 3, size, size] uint8, indexed like a tensor: `cache[rows]` waits for what is not decoded yet.
+    """Images [R, 3, size, size] uint8 on disk, indexed like a tensor.
+
+    `cache[rows]` waits for images that are not decoded yet.
 
     Row r is the image `ids[r]`, a file `<id>.jpg` anywhere below `folder`. The decoded pixels live in `where`, under a
     name made of the ids and the size, so other ids or sizes never meet them.
@@ -62,7 +70,10 @@ class ImageCache:
         return len(self.ids)
 
     def to(self, device: torch.device | str) -> ImageCache:
-        """The same images, whose batches arrive on `device`; the whole never leaves the disk."""
+        """Return the same images with batches on `device`.
+
+        All of them stay on disk.
+        """
         other = copy.copy(self)
         other.device = torch.device(device)
         return other
@@ -88,7 +99,7 @@ class ImageCache:
             return [own.pending[row] for row in missing]
 
     def absent(self, rows: Iterable[int]) -> list[str]:
-        """Ids of `rows` that are neither decoded nor in the folder."""
+        """Return ids of `rows` neither decoded nor in the folder."""
         missing = [row for row in rows if not self._store.marked(row)]
         if missing:
             self._find()
@@ -127,7 +138,7 @@ class ImageCache:
                 self._own.pending.pop(row, None)
 
     def _find(self) -> None:
-        """Where each image lies: flat, or sorted into sub-folders as the sources offer them."""
+        """Find each image: flat, or in the sources' sub-folders."""
         with self._decoders().lock:
             if self._paths:
                 return
@@ -141,7 +152,10 @@ class ImageCache:
 
 
 def decoded(path: Path, size: int) -> NDArray[np.uint8]:
-    """[3, size, size]: the shorter side scaled to `size`, the centre cut out."""
+    """Decode an image to [3, size, size].
+
+    The shorter side is scaled to `size`, the centre cut out.
+    """
     try:
         from PIL import Image
     except ImportError as error:

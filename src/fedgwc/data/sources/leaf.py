@@ -1,4 +1,7 @@
-"""FEMNIST of the LEAF benchmark: 62 classes, and every writer is a client. Reads the json files that LEAF's scripts make."""
+"""FEMNIST of the LEAF benchmark: every writer is a client.
+
+62 classes, from the json files that LEAF's scripts make.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ SIDE = 28
 
 @dataclass(frozen=True)
 class Shards:
-    """The samples of one folder, in the order of its files."""
+    """Samples of one folder, in the order of its files."""
 
     x: NDArray[np.uint8]  # [R, 1, 28, 28]; LEAF writes k / 255, so bytes lose nothing
     y: Ids  # [R]
@@ -40,7 +43,7 @@ def leaf_femnist(
     test_share: options.TestShare = 0.2,
     augment: options.Augment = False,
 ) -> Federation:
-    """Clients are the users of LEAF's json files.
+    """Read LEAF's FEMNIST json files; each user is a client.
 
     With folders train/ and test/ (LEAF's split by sample) each user's test set is what test/ holds; with one folder
     of `all_data_*.json`, a seeded `test_share` of each user's images. Users with fewer than `min_images` are dropped.
@@ -70,7 +73,10 @@ def leaf_femnist(
 
 
 def read(folder: Path) -> Shards:
-    """All json files of `folder`, one at a time: a shard is large as text, small as bytes."""
+    """Read all json files of `folder`, one at a time.
+
+    A shard is large as text, small as bytes.
+    """
     parts: list[tuple[NDArray[np.uint8], Ids]] = []
     users: dict[str, Ids] = {}
     start = 0
@@ -115,7 +121,10 @@ def _samples(data: dict[str, Any], n: int, user: str, path: Path) -> tuple[NDArr
 
 
 def _given_split(train: Shards, test: Shards, least: int) -> tuple[Shards, Rows, Rows, list[str], int]:
-    """All samples, the rows of the users that stay, their names, and how many users there are."""
+    """Join LEAF's own training and test samples.
+
+    Returns all samples, the rows of the users that stay, their names, and the number of users.
+    """
     shift = len(train.y)
     both = [u for u in train.users if u in test.users and len(train.users[u]) and len(test.users[u])]
     if not both:

@@ -1,4 +1,6 @@
-"""Tiny files of random content in the formats of the real data sets: what a recipe runs on where the real data are not.
+"""Tiny synthetic files in the real data sets' formats.
+
+Recipes run on them where the real data are missing.
 
 `--scale smoke` and the tests use them. The readers take them for what they are: files of the right format but other
 counts, so a CIFAR of another size has to be announced by `data.images`.
@@ -32,7 +34,10 @@ def made_root(root: Root = None) -> Path:
 
 
 def settings(name: str, root: Path) -> dict[str, Any]:
-    """What [data] has to say for the reader of `name` to take the files that `write` makes; none: they cannot be made."""
+    """Return the [data] settings for reading the files of `write`.
+
+    None: files of this data set cannot be generated.
+    """
     if name not in WRITERS:
         return {}
     counts = {"images": list(IMAGES)} if name in ("cifar10", "cifar100") else {}
@@ -40,7 +45,7 @@ def settings(name: str, root: Path) -> dict[str, Any]:
 
 
 def write(name: str, root: Path) -> None:
-    """The data set `name` below `root`, unless it is there already."""
+    """Write the data set `name` below `root`, unless it exists."""
     if (root / name).is_dir():
         return
     root.mkdir(parents=True, exist_ok=True)
@@ -58,7 +63,10 @@ def write(name: str, root: Path) -> None:
 
 
 def cifar_batches(kind: Kind, counts: tuple[int, int] = IMAGES) -> dict[str, dict[bytes, Any]]:
-    """The content of each file of the python layout, the test file last; classes take turns."""
+    """Generate each file of the python layout, the test file last.
+
+    Classes take turns.
+    """
     rng = np.random.default_rng(0)
     train, test = kind.layouts[0].train, kind.layouts[0].test
     sizes = {**dict.fromkeys(train, counts[0] // len(train)), test: counts[1]}
@@ -84,7 +92,10 @@ def write_cifar(kind: Kind, folder: Path, counts: tuple[int, int] = IMAGES, prot
 
 
 def idx_bytes(array: NDArray[Any], shape: tuple[int, ...] | None = None) -> bytes:
-    """`shape` is what the header claims, by default the truth."""
+    """Encode an array in idx format.
+
+    `shape` is the shape in the header, by default the true one.
+    """
     claimed = array.shape if shape is None else shape
     return bytes([0, 0, 8, len(claimed)]) + np.array(claimed, ">u4").tobytes() + array.astype(np.uint8).tobytes()
 
@@ -108,7 +119,10 @@ def write_emnist(folder: Path) -> None:
 def write_users(
     users: UserSet, folder: Path, n_users: int = 24, images: int = 5, n_classes: int = 12, side: tuple[int, int] = (40, 30)
 ) -> Path:
-    """`images` photographs of one colour each for every user; the test csv has one of each class."""
+    """Write `images` photographs of one colour for every user.
+
+    The test csv has one of each class.
+    """
     try:
         from PIL import Image
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Decoded images on disk: one long file of bytes, mapped for reading, and a mark per image that vouches for its bytes.
+"""Decoded images on disk: one mapped file and a mark per image.
 
 A mark is the image's CRC-32, written after its pixels and checked when a process first reads them: whatever a kill, a
 full disk or a power cut leaves behind, an image is either whole or decoded again. The file has holes where nothing
@@ -36,7 +36,10 @@ class PixelStore:
         self._since_drop = 0
 
     def marked(self, row: int) -> bool:
-        """There should be an image; `has` makes sure, at the price of reading it."""
+        """Tell which images are marked as present.
+
+        `has` makes sure, at the price of reading them.
+        """
         if not self._marks[row] and (mark := _marks(self._marks_fd, 1, row)[0]):  # another process may have written it since
             self._marks[row] = mark
         return bool(self._marks[row])
@@ -55,7 +58,7 @@ class PixelStore:
         self._trusted[row] = True
 
     def read(self, rows: Ids) -> NDArray[np.uint8]:
-        """[len(rows), ...], a copy."""
+        """Copy the images of some rows: [len(rows), ...]."""
         out: NDArray[np.uint8] = self._pixels[rows]
         self._since_drop += out.nbytes
         if self._since_drop > DROP_AFTER and hasattr(mmap, "MADV_DONTNEED"):

@@ -1,4 +1,7 @@
-"""Where data sets are looked for: the `root` setting, else the variable FEDGWC_DATA, else ~/.cache/fedgwc."""
+"""Folders of data sets.
+
+The `root` setting, else the variable FEDGWC_DATA, else ~/.cache/fedgwc.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ def data_root(root: Root = None) -> Path:
 
 
 def places(name: str, root: Root = None) -> tuple[Path, ...]:
-    """Folders that may hold the data set `name`: its own under the root, or the root itself."""
+    """List folders that may hold the data set `name`.
+
+    Its own under the root, or the root itself.
+    """
     base = data_root(root)
     return base / name, base
 

@@ -1,4 +1,6 @@
-"""`conv2d` and 2x2 pooling under vmap on a GPU, in kernels made for many clients instead of one grouped convolution.
+"""`conv2d` and 2x2 pooling of stacked clients on a GPU.
+
+Under vmap, in kernels made for many clients instead of one grouped convolution.
 
 Inside `StackedConvolutions` every plain `conv2d` (stride 1, no groups, no dilation) and every 2x2 `max_pool2d` is run as a
 function that knows how it is stacked. Everything else in a model goes its usual way.
@@ -33,7 +35,10 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def wrapped(f: Callable[..., Any], precision: str, channels_last: bool = True) -> Callable[..., Any]:
-    """Run the convolutions of `f` stacked, in `precision` "ieee", "tf32" or "bf16"; outputs channels last or not."""
+    """Run the convolutions of `f` in our stacked kernels.
+
+    `precision` is "ieee", "tf32" or "bf16"; outputs are channels last or not.
+    """
 
     def call(*args: Any) -> Any:
         with StackedConvolutions(precision, channels_last), torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
@@ -43,7 +48,7 @@ def wrapped(f: Callable[..., Any], precision: str, channels_last: bool = True) -
 
 
 class StackedConvolutions(TorchFunctionMode):
-    """Inside this context vmapped convolutions and pools run in our kernels."""
+    """A context whose vmapped convolutions and pools use our kernels."""
 
     def __init__(self, precision: str, channels_last: bool = True) -> None:
         super().__init__()
@@ -106,7 +111,10 @@ def _pair(value: int | Pair) -> Pair:
 
 
 class _Convolution(torch.autograd.Function):
-    """x [B, C, H, W], w [O, C, kh, kw], bias [O]; under vmap each with a leading axis of clients."""
+    """Convolution of x [B, C, H, W], w [O, C, kh, kw], bias [O].
+
+    Under vmap each has a leading axis of clients.
+    """
 
     @staticmethod
     def forward(x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, precision: str) -> Tensor:
@@ -133,7 +141,7 @@ class _Convolution(torch.autograd.Function):
 
 
 class _Inner(torch.autograd.Function):
-    """A part of a backward pass: nobody differentiates it again."""
+    """A part of a backward pass, without a gradient of its own."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
@@ -151,7 +159,7 @@ class _InputGradient(_Inner):
 
 
 class _WeightGradient(_Inner):
-    """(dw, db): both are sums over the same slopes."""
+    """Gradients (dw, db): sums over the same output gradients."""
 
     @staticmethod
     def forward(x: Tensor, dy: Tensor, kernel: Any, padding: Pair, precision: str) -> tuple[Tensor, Tensor]:
@@ -164,7 +172,7 @@ class _WeightGradient(_Inner):
 
 
 class _Pool(torch.autograd.Function):
-    """2x2 maxima, and which of the four each is."""
+    """2x2 maxima and their positions in the squares."""
 
     @staticmethod
     def forward(x: Tensor, turned: bool) -> tuple[Tensor, Tensor]:

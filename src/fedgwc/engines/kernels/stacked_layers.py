@@ -1,4 +1,4 @@
-"""Layers that are faster together than one after the other, where clients are stacked on a GPU.
+"""Fused layers for stacked clients on a GPU.
 
 `fused(module)` puts them in the place of the layers they stand for, in every `nn.Sequential`: a convolution with the 2x2
 pooling (and ReLU) that follows it, and a dense layer with its ReLU. Parameters keep their names and order.
@@ -18,7 +18,10 @@ Pair = tuple[int, int]
 
 
 def fused(module: nn.Module, precision: str) -> nn.Module:
-    """Copy a module with fused layers, for `precision` "ieee", "tf32" or "bf16" and under vmap only."""
+    """Copy a module with fused layers, for vmap only.
+
+    `precision` is "ieee", "tf32" or "bf16".
+    """
     twin = copy.deepcopy(module)
     for sequence in [m for m in twin.modules() if type(m) is nn.Sequential]:
         names = list(sequence._modules)
@@ -61,7 +64,7 @@ def _is_square(p: nn.Module | None) -> bool:
 
 
 class Block(nn.Module):
-    """Convolution, 2x2 max-pooling and, perhaps, ReLU."""
+    """A convolution, 2x2 max-pooling and, perhaps, ReLU."""
 
     def __init__(self, convolution: nn.Conv2d, relu: bool, precision: str) -> None:
         super().__init__()
@@ -107,7 +110,7 @@ def _cast(precision: str, *tensors: Tensor | None) -> Any:
 
 
 class _Stacked(torch.autograd.Function):
-    """A function that knows how it is stacked, and nothing else."""
+    """A function with its own vmap rule."""
 
     @staticmethod
     def forward(*_: Any) -> Any:
@@ -115,11 +118,14 @@ class _Stacked(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """For parts of a backward pass: nobody differentiates them again."""
+        """Save nothing: this part of a backward pass is not differentiated."""
 
 
 class _Block(_Stacked):
-    """x [B, C, H, W], twice, w [O, C, kh, kw], bias [O] -> y [B, O, Hp, Wp], twice, and which of its square each entry is."""
+    """The fused block's function and its gradient.
+
+    x [B, C, H, W], twice, w [O, C, kh, kw], bias [O] -> y [B, O, Hp, Wp], twice, and each entry's position in its square.
+    """
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -160,7 +166,10 @@ class _BlockGradients(_Stacked):
 
 
 class _Dense(_Stacked):
-    """x [B, I], w [O, I], bias [O] -> [B, O]."""
+    """The dense layer's function and its gradient.
+
+    x [B, I], w [O, I], bias [O] -> [B, O].
+    """
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -1,4 +1,6 @@
-"""A convolution, 2x2 max-pooling and ReLU as one kernel for many clients at once, and its gradients.
+"""Convolution, 2x2 max-pooling and ReLU of many clients, as one kernel.
+
+With their gradients.
 
 A tile holds the four positions of a pooling square for some images of one client, so that the largest of four is taken where
 it was computed: what pooling throws away never reaches memory. One byte per output says which of the four it was, or 4 if
@@ -20,7 +22,7 @@ CUT = tl.constexpr(4)  # in the place of an index: no slope flows back
 
 @triton.jit
 def _larger(value, index, other, other_index):
-    """NaN wins and the first of equals stays, as in PyTorch."""
+    """Return the larger of two values, with positions. NaN wins and the first of equals stays, as in PyTorch."""
     take = (other > value) | (other != other)
     return tl.where(take, other, value), tl.where(take, other_index, index)
 
@@ -33,7 +35,10 @@ def _forward(
     HAS_BIAS: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
     BB: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """y[n, b, hp, wp, o], again as turned[n, hp, wp, o, b], and where, like that; x [n, b, h, w, c], w [n, o, (i, j, c)]."""
+    """Compute y[n, b, hp, wp, o], in two layouts, and the maxima's positions.
+
+    Again as turned[n, hp, wp, o, b], and where, like that; x [n, b, h, w, c], w [n, o, (i, j, c)].
+    """
     client = tl.program_id(2).to(tl.int64)
     position = tl.program_id(0) // (BATCH // BB)
     images = tl.program_id(0) % (BATCH // BB) * BB
@@ -83,7 +88,9 @@ def _weight_gradient(
     SPLITS: tl.constexpr, PRECISION: tl.constexpr,
     BB: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """dw[n, split, q, o, (i, j, c)] and db[n, split, o] over a share of the squares.
+    """Sum dw and db over a share of the squares.
+
+    dw[n, split, q, o, (i, j, c)] and db[n, split, o].
 
     x is [n, h, w, c, b], dy and where [n, hp, wp, o, b]. A square sees KH + 1 rows of KW + 1 pixels, loaded once;
     position q of the four uses those from (q // 2, q % 2) on.
@@ -133,7 +140,7 @@ def _unpool(
     BATCH: tl.constexpr, OC: tl.constexpr, H: tl.constexpr, W: tl.constexpr, HP: tl.constexpr, WP: tl.constexpr,
     BB: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Slopes back where they came from, in both orders: last [n, b, h, w, o] and turned [n, h, w, o, b]."""
+    """Send gradients back through the pooling, in both layouts. last [n, b, h, w, o] and turned [n, h, w, o, b]."""
     client = tl.program_id(2).to(tl.int64)
     position = tl.program_id(0)
     b = (tl.program_id(1) % (BATCH // BB) * BB + tl.arange(0, BB))[:, None]
@@ -156,7 +163,10 @@ def _input_gradient(
     KH: tl.constexpr, KW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
     PRECISION: tl.constexpr, BB: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """dx[n, h, w, c, b] = sum over taps inside the image of dy[n, b, h + PH - i, w + PW - j, o] * w[n, c, (i, j, o)]."""
+    """Compute dx[n, h, w, c, b] by the transposed convolution.
+
+    The sum over taps inside the image of dy[n, b, h + PH - i, w + PW - j, o] * w[n, c, (i, j, o)].
+    """
     client = tl.program_id(2).to(tl.int64)
     square = tl.program_id(0) // (BATCH // BB)
     WS: tl.constexpr = (W + 1) // 2
@@ -191,7 +201,7 @@ def _input_gradient(
 
 
 def fits(batch: int) -> bool:
-    """Tell whether a batch fills tiles, which hold images by sixteens."""
+    """Tell whether a batch fills tiles of sixteen images."""
     return batch % 16 == 0
 
 
@@ -203,7 +213,9 @@ def _images(batch: int) -> int:
 def forward(
     x: Tensor, w: Tensor, bias: Tensor | None, padding: Pair, relu: bool, precision: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Convolve x [n, B, C, H, W] with w [n, O, C, kh, kw] and pool: y [n, B, O, Hp, Wp], twice, and which of a square each is.
+    """Convolve x [n, B, C, H, W] with w [n, O, C, kh, kw], and pool.
+
+    Returns y [n, B, O, Hp, Wp], twice, and each maximum's position in its square.
 
     The first y has the channels last, the others the images.
     """
@@ -216,7 +228,9 @@ def forward(
 def gradients(
     x: Tensor, turned: Tensor | None, w: Tensor, dy: Tensor, where: Tensor, padding: Pair, precision: str, wants_input: bool
 ) -> tuple[Tensor, ...]:
-    """Return dx [n, B, C, H, W] if wanted, dw [n, O, C, kh, kw] and db [n, O] for the pooled slopes dy [n, B, O, Hp, Wp].
+    """Return dx, if wanted, dw and db.
+
+    dx [n, B, C, H, W], dw [n, O, C, kh, kw] and db [n, O] for the pooled gradients dy [n, B, O, Hp, Wp].
 
     `turned` is x with the images last, if somebody has it already.
     """
@@ -284,7 +298,10 @@ def launch_input_gradient(
     dy: Tensor, table: Tensor, size: Pair, padding: Pair,
     precision: str, tile: tuple[int, int, int], warps: int, stages: int,
 ) -> Tensor:  # fmt: skip
-    """Return dx [n, B, C, H, W], images last, for dy [n, B, O, Ho, Wo], channels last, and weights `table` [n, C, kh, kw, O]."""
+    """Return dx [n, B, C, H, W], images last.
+
+    For dy [n, B, O, Ho, Wo], channels last, and weights `table` [n, C, kh, kw, O].
+    """
     n, batch, out, ho, wo = dy.shape
     channels, kernel = table.shape[1], (table.shape[2], table.shape[3])
     dx = torch.empty(n, *size, channels, batch, device=dy.device, dtype=dy.dtype)

@@ -1,4 +1,6 @@
-"""Convolutions of many clients at once, each with its own weights, as implicit matrix products in Triton.
+"""Convolutions of many clients at once in Triton.
+
+Each client has its own weights; the convolutions are implicit matrix products.
 
 A cohort's convolution is `n` small independent ones. The library's way to batch them, one grouped convolution, reaches a few
 percent of a GPU; here each client's convolution is a matrix product [positions, patch] x [patch, channels] whose left side is
@@ -27,7 +29,10 @@ def _convolve(
     HAS_BIAS: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """y[n, b, ho, wo, o] = sum over k = (i, j, c) of x[n, b, ho + i - PH, wo + j - PW, c] * w[n, o, k]."""
+    """Compute y[n, b, ho, wo, o], one tile per program.
+
+    The sum over k = (i, j, c) of x[n, b, ho + i - PH, wo + j - PW, c] * w[n, o, k].
+    """
     client = tl.program_id(2).to(tl.int64)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     o = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -62,7 +67,9 @@ def _weight_gradient(
     SPLITS: tl.constexpr, PRECISION: tl.constexpr, INNER: tl.constexpr,
     BK: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """dw[n, split, o, k] = sum over a share of the positions and images of x[n, patch, k] * dy[n, position, o]; db likewise.
+    """Sum dw[n, split, o, k] over a share of positions and images.
+
+    Of x[n, patch, k] * dy[n, position, o]; db likewise.
 
     INNER: x is [n, H, W, C, B] and dy [n, Ho, Wo, O, B], so that a block sums over images, innermost in memory;
     otherwise both are channels-last and a block sums over positions m = (b, ho, wo).
@@ -121,7 +128,10 @@ def _add_shares(
     OC: tl.constexpr, C: tl.constexpr, TAPS: tl.constexpr, SHARES: tl.constexpr, SUMS: tl.constexpr,
     BT: tl.constexpr, BC: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
-    """dw[n, o, c, tap] = sum over shares, always in the same order, of parts[n, share, o, tap, c]; db[n, o] likewise."""
+    """Add the shares of dw[n, o, c, tap] in a fixed order.
+
+    Of parts[n, share, o, tap, c]; db[n, o] likewise.
+    """
     client, o = tl.program_id(0).to(tl.int64) // OC, tl.program_id(0) % OC
     tap = tl.arange(0, BT)[:, None]
     c = tl.program_id(1) * BC + tl.arange(0, BC)[None, :]
@@ -138,7 +148,7 @@ def _add_shares(
 
 @triton.jit
 def _turn(x, y, sxn, BATCH: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """y[n, e, b] = x[n, b, e]."""
+    """Transpose the last two axes: y[n, e, b] = x[n, b, e]."""
     client = tl.program_id(2).to(tl.int64)
     e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     b = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -148,7 +158,10 @@ def _turn(x, y, sxn, BATCH: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexp
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Lay out [n, B, C, H, W] with the channels innermost; copies only where they are not."""
+    """Lay out [n, B, C, H, W] with the channels innermost.
+
+    It copies only where they are not.
+    """
     inner = x.permute(0, 1, 3, 4, 2)
     return x if inner.is_contiguous() else inner.contiguous().permute(0, 1, 4, 2, 3)
 
@@ -171,7 +184,10 @@ def input_gradient(dy: Tensor, w: Tensor, padding: Pair, precision: str) -> Tens
 
 
 def weight_gradient(x: Tensor, dy: Tensor, kernel: Pair, padding: Pair, precision: str) -> tuple[Tensor, Tensor]:
-    """Return dw [n, O, C, kh, kw] and db [n, O] for x [n, B, C, H, W] and dy [n, B, O, Ho, Wo]."""
+    """Return dw [n, O, C, kh, kw] and db [n, O].
+
+    For x [n, B, C, H, W] and dy [n, B, O, Ho, Wo].
+    """
     n, batch, channels = x.shape[:3]
     out, ho, wo = dy.shape[2:]
     # Turning the operands costs a copy, which few channels do not repay; half precision needs no turning.
@@ -188,7 +204,10 @@ def weight_gradient(x: Tensor, dy: Tensor, kernel: Pair, padding: Pair, precisio
 
 
 def shares(blocks: int, most: int) -> int:
-    """Choose the fewest shares of long sums that keep all multiprocessors at work to the end."""
+    """Choose the number of shares of long sums.
+
+    The fewest that keep all multiprocessors at work to the end.
+    """
 
     def busy(share: int) -> float:
         return blocks * share / (MULTIPROCESSORS * -(-blocks * share // MULTIPROCESSORS))
@@ -198,7 +217,10 @@ def shares(blocks: int, most: int) -> int:
 
 
 def add_shares(dw: Tensor, db: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Add the shares of dw [n, S, O, kh, kw, C] and db [n, S', O] in a fixed order: dw [n, O, C, kh, kw] and db [n, O]."""
+    """Add the shares of dw and db in a fixed order.
+
+    dw [n, S, O, kh, kw, C] and db [n, S', O] become dw [n, O, C, kh, kw] and db [n, O].
+    """
     n, many, out, high, wide, channels = dw.shape
     total = torch.empty(n, out, channels, high, wide, device=dw.device, dtype=dtype)
     slope = torch.empty(n, out, device=dw.device, dtype=dtype)
@@ -212,7 +234,10 @@ def add_shares(dw: Tensor, db: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tens
 
 
 def images_last(x: Tensor) -> Tensor:
-    """Lay out [n, B, C, H, W] with the images of a batch innermost: [n, H, W, C, B] underneath."""
+    """Lay out [n, B, C, H, W] with the images innermost.
+
+    The order in memory is [n, H, W, C, B].
+    """
     if _images_last(x):
         return x
     x = channels_last(x)
@@ -235,7 +260,10 @@ def launch_convolve(
     x: Tensor, table: Tensor, bias: Tensor | None, y: Tensor, kernel: Pair, padding: Pair,
     precision: str, tile: tuple[int, int, int], warps: int, stages: int,
 ) -> None:  # fmt: skip
-    """Launch with weights as `table` [n, O, kh, kw, C]; tile: positions, output channels and patch entries per block."""
+    """Launch the convolution with weights `table` [n, O, kh, kw, C].
+
+    tile: positions, output channels and patch entries per block.
+    """
     n, batch, channels, height, width = x.shape
     out, ho, wo = y.shape[2:]
     grid = (triton.cdiv(batch * ho * wo, tile[0]), triton.cdiv(out, tile[1]), n)
@@ -252,7 +280,10 @@ def launch_weight_gradient(
     x: Tensor, dy: Tensor, kernel: Pair, padding: Pair,
     precision: str, tile: tuple[int, int, int], warps: int, stages: int, splits: int, inner: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Launch for shares of dw [n, S, O, kh, kw, C] and db [n, S, O]; tile: patch entries, output channels, summed entries."""
+    """Launch the shares of dw [n, S, O, kh, kw, C] and db [n, S, O].
+
+    tile: patch entries, output channels, summed entries.
+    """
     n, batch, channels, height, width = x.shape
     out, ho, wo = dy.shape[2:]
     patch = kernel[0] * kernel[1] * channels

@@ -1,4 +1,6 @@
-"""The parts of a step beside convolutions and matrix products, for many clients, each as one pass over memory.
+"""Fused elementwise kernels for many clients.
+
+The parts of a step beside convolutions and matrix products, each as one pass over memory.
 
 Bias and ReLU of a dense layer, cross-entropy, and the SGD step on all parameters at once.
 """
@@ -17,7 +19,7 @@ from fedgwc.core.work import LocalTraining
 def _activate(
     y, bias, sbn, BATCH: tl.constexpr, OC: tl.constexpr, HAS_BIAS: tl.constexpr, RELU: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """y[n, b, o] = relu(y + bias[n, o]), in place."""
+    """Compute y[n, b, o] = relu(y + bias[n, o]), in place."""
     client = tl.program_id(1).to(tl.int64)
     e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = e < BATCH * OC
@@ -34,7 +36,10 @@ def _slopes(
     dy, y, slope, db, syn, syb, syo,
     BATCH: tl.constexpr, OC: tl.constexpr, RELU: tl.constexpr, BB: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """slope[n, b, o] = dy where y > 0; db[n, o] = its sum over b."""
+    """Compute slope[n, b, o] = dy where y > 0, and db[n, o].
+
+    db is the sum of slope over b.
+    """
     client = tl.program_id(1).to(tl.int64)
     o = tl.program_id(0) * BN + tl.arange(0, BN)[None, :]
     total = tl.zeros((BB, BN), tl.float32)
@@ -53,7 +58,10 @@ def _slopes(
 
 @triton.jit
 def _losses(logits, labels, losses, sn, sb, sln, slb, BATCH: tl.constexpr, CLASSES: tl.constexpr, BLOCK: tl.constexpr):
-    """losses[n, b] = log sum exp of a row, less the entry of its label."""
+    """Compute each row's loss, losses[n, b].
+
+    The log sum exp of a row, less the entry of its label.
+    """
     client, b = tl.program_id(1).to(tl.int64), tl.program_id(0)
     c = tl.arange(0, BLOCK)
     row = logits + client * sn + b * sb
@@ -70,7 +78,10 @@ def _loss_slopes(
     logits, labels, slopes, out, sn, sb, sln, slb, ssn, ssb,
     BATCH: tl.constexpr, CLASSES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out[n, b, c] = slopes[n, b] * (softmax of the row, less 1 at its label)."""
+    """Compute the losses' gradients, out[n, b, c].
+
+    slopes[n, b] * (softmax of the row, less 1 at its label).
+    """
     client, b = tl.program_id(1).to(tl.int64), tl.program_id(0)
     c = tl.arange(0, BLOCK)
     z = tl.load(logits + client * sn + b * sb + c, mask=c < CLASSES, other=-float("inf"))
@@ -89,7 +100,10 @@ def _descend(
     LR: tl.constexpr, DECAY: tl.constexpr, PROX: tl.constexpr, MOMENTUM: tl.constexpr,
     MASKED: tl.constexpr, SCHEDULED: tl.constexpr, RAGGED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One step of SGD on theta [n, D]; the gradient comes in pieces, as the tensors of a model lie in its vector."""
+    """Take one step of SGD on theta [n, D].
+
+    The gradient comes in pieces, as the tensors of a model lie in its vector.
+    """
     client = tl.program_id(1).to(tl.int64)
     start = tl.program_id(0) * BLOCK
     e = start + tl.arange(0, BLOCK)
@@ -166,7 +180,9 @@ def descend(
     theta: Tensor, grads: list[Tensor], velocity: Tensor, anchor: Tensor, moves: Tensor, rate: Tensor,
     working: Tensor | None, local: LocalTraining,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Take the step of `training.optimisers.descent` with SGD for all clients at once: new theta [n, D] and velocity.
+    """Take one step of SGD for all clients at once.
+
+    As `training.optimisers.descent` does: returns new theta [n, D] and velocity.
 
     theta and anchor [n, D], moves [n, D] or [n, 0], rate [n, 1] or [n, 0], grads: a tensor [n, ...] for each of a model's;
     buffers beyond them are left unset.

@@ -1,4 +1,7 @@
-"""Input batches and 2x2 max-pooling of a convolutional cohort, each as one pass over memory."""
+"""Input batches and 2x2 max-pooling for many clients.
+
+Each as one pass over memory.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ def _fold(z, k: tl.constexpr):
 
 @triton.jit
 def _mix(z):
-    """As fedgwc.core.random.mix: SplitMix64 on int64."""
+    """Compute SplitMix64 on int64, as fedgwc.core.random.mix does."""
     z = _fold(z + -7046029254386353131, 30) * -4658895280553007687
     return _fold(_fold(z, 27) * -7723592293110705685, 31)
 
 
 @triton.jit
 def _below(key, counter, n: tl.constexpr):
-    """As fedgwc.core.random.integers."""
+    """Draw uniform integers, as fedgwc.core.random.integers does."""
     return (((_mix(key ^ _mix(counter)) >> 32) & 0xFFFFFFFF) * n) >> 32
 
 
@@ -32,7 +35,10 @@ def _prepare(
     BATCH: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
     PADDING: tl.constexpr, AUGMENT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out[image, h, w, c]: one image of the batch, moved, mirrored and normalised; outside the image is black (0)."""
+    """Write one image of the batch: out[image, h, w, c].
+
+    Moved, mirrored and normalised; outside the image is black (0).
+    """
     image = tl.program_id(0).to(tl.int64)
     p = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     h, w = p // W, p % W
@@ -55,7 +61,10 @@ def _prepare(
 def prepare(
     x: Tensor, rows: Tensor, keys: Tensor | None, step: int, shift: Tensor, scale: Tensor, padding: int, augment: bool
 ) -> Tensor:
-    """Return what `Samples.inputs` gives, in one pass: [n, B, C, H, W], channels last, of x [R, C, H, W] at rows [n, B]."""
+    """Return the batch of `Samples.inputs`, in one pass.
+
+    [n, B, C, H, W], channels last, of x [R, C, H, W] at rows [n, B].
+    """
     n, batch = rows.shape
     channels, height, width = x.shape[1:]
     out = torch.empty(n, batch, height, width, channels, device=x.device)
@@ -70,7 +79,10 @@ def prepare(
 
 @triton.jit
 def _pool(x, y, where, total, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr):
-    """The largest of each 2x2 square and which of the four it is; one element of y per lane."""
+    """Compute the maximum of each 2x2 square and its position.
+
+    One element of y per lane.
+    """
     HO: tl.constexpr = H // 2
     WO: tl.constexpr = W // 2
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -90,7 +102,10 @@ def _pool(x, y, where, total, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
 
 @triton.jit
 def _unpool(dy, where, dx, total, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr):
-    """Each slope back to the one of four it came from; one element of dx per lane."""
+    """Send each gradient back to its maximum's position.
+
+    One element of dx per lane.
+    """
     HO: tl.constexpr = H // 2
     WO: tl.constexpr = W // 2
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -106,7 +121,10 @@ def _unpool_turned(
     dy, where, dx,
     BATCH: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, BB: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    """As _unpool, but dx has the images of a batch innermost: [n, H, W, C, B]; one output position per program."""
+    """Send gradients back, with the images of dx innermost.
+
+    dx is [n, H, W, C, B]; one output position per program.
+    """
     HO: tl.constexpr = H // 2
     WO: tl.constexpr = W // 2
     client = tl.program_id(2).to(tl.int64)
@@ -124,7 +142,14 @@ def _unpool_turned(
 
 
 def pool(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the 2x2 maxima of x [n, B, C, H, W], [n, B, C, H // 2, W // 2], and which of the four each is; all channels last."""
+    """Return the 2x2 maxima of x and their positions, channels last.
+
+    x [n, B, C, H, W] becomes [n, B, C, H
+
+    2, W
+
+    2].
+    """
     n, batch, channels, height, width = x.shape
     y = torch.empty(n, batch, height // 2, width // 2, channels, device=x.device, dtype=x.dtype)
     where = torch.empty_like(y, dtype=torch.int8)
@@ -133,7 +158,10 @@ def pool(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def unpool(dy: Tensor, where: Tensor, height: int, width: int, turned: bool) -> Tensor:
-    """Return the gradient of `pool` for dy channels last; channels last itself or, if `turned`, images last."""
+    """Return the gradient of `pool` for dy, channels last.
+
+    The result is channels last too or, if `turned`, images last.
+    """
     n, batch, channels = dy.shape[:3]
     if turned and height % 2 == width % 2 == 0:  # an odd border has no square, so nobody would write its zeros
         dx = torch.empty(n, height, width, channels, batch, device=dy.device, dtype=dy.dtype)
