@@ -1,4 +1,4 @@
-"""The losses that cohorts report, and their mean and variance in every step.
+"""Losses of cohorts, with their mean and variance in every step.
 
 n clients in a cohort, S local steps; [..., n, S] are equally large cohorts at once.
 """
@@ -21,7 +21,7 @@ TINY = np.finfo(np.float64).tiny
 
 @dataclass(frozen=True)
 class LossStatistics:
-    """The losses of cohorts, and their mean and variance in every step."""
+    """Losses of cohorts, with their mean and variance in every step."""
 
     losses: Floats  # [..., n, S]
     made: NDArray[np.bool_]  # [..., n, S] steps that at least three clients made
@@ -65,7 +65,10 @@ class LossStatistics:
 
 
 def _checked(given: NDArray[Any]) -> tuple[Floats, NDArray[np.bool_], bool]:
-    """Return losses, the steps [..., n, S] that at least three clients made, and whether these are all."""
+    """Return losses, their valid steps [..., n, S], and whether all are valid.
+
+    Valid steps are those that at least three clients made.
+    """
     if given.shape[-1] < 1:
         raise InputError(f"losses must be [clients, steps] with at least one step, got shape {given.shape}")
     if given.shape[-2] < 3:

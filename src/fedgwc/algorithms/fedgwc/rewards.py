@@ -1,4 +1,4 @@
-"""Gaussian rewards (Eq. 1): how close a client's losses are to those of its cohort.
+"""Gaussian rewards (Eq. 1): closeness of a client's losses to its cohort's.
 
 n clients in a cohort, S local steps; [..., n, S] are equally large cohorts at once.
 """
@@ -36,7 +36,9 @@ def rewards_of(cohort: LossStatistics, normalise: bool = False) -> Floats:
 
 
 def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Reward losses [n, S] around given statistics [S] of each step, averaged over the steps a client made: [n].
+    """Reward losses [n, S] around given statistics [S] of each step.
+
+    Averaged over the steps a client made: [n].
 
     A variance of 0 means that the cohort's losses are equal up to rounding: reward 1.
     """
@@ -48,7 +50,7 @@ def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
 
 
 def _step_rewards(losses: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Eq. 1 in every step [..., n, S]."""
+    """Compute Eq. 1 in every step [..., n, S]."""
     flat = variance <= 0
     reward = np.exp(-((losses - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
     return np.where(flat, 1.0, np.maximum(reward, TINY))  # far outliers underflow; 0 is not a reward
