@@ -1,4 +1,4 @@
-"""`fedgwc assign`: which cluster a new client belongs to."""
+"""`fedgwc assign`: the cluster that fits a new client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def assign_command(run: Path, data: Path) -> None:
 
 
 def assign(run: Path, data: Path) -> tuple[list[Path], list[float], list[float]]:
-    """Each cluster's model file with its loss and accuracy on the client's training data."""
+    """Return each cluster's loss and accuracy on the client's training data.
+
+    With its model file.
+    """
     config = RunFolder(run).config()
     files = list(model_files(run).values())
     federation = _client(data, inputs_of(config))
@@ -43,7 +46,10 @@ def assign(run: Path, data: Path) -> tuple[list[Path], list[float], list[float]]
 
 
 def _client(data: Path, inputs: Inputs) -> Federation:
-    """The new client alone, its data prepared as the federation's were."""
+    """Build a federation of the new client alone.
+
+    Its data are prepared as the federation's were.
+    """
     table = load(data, ("x", "y"))
     x, y = torch.from_numpy(table["x"]), torch.from_numpy(table["y"].astype(np.int64))
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):

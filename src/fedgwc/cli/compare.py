@@ -1,4 +1,7 @@
-"""`fedgwc compare`: algorithms x settings x seeds on one recipe, in parallel where cores allow, ending in one table."""
+"""`fedgwc compare`: algorithms x settings x seeds on one recipe.
+
+In parallel where cores allow, ending in one table.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ Setting = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Run:
-    """One cell of the comparison."""
+    """A cell of the comparison."""
 
     algorithm: str
     setting: Setting  # the swept keys that concern this algorithm, with their values
@@ -51,7 +54,10 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of its folder, so a value that is a path becomes one word, and the rest of what is too long a digest."""
+        """Return the name of its folder.
+
+        A value that is a path becomes one word, and the rest of what is too long a digest.
+        """
         setting = [f"{key.split('.')[-1]}={value}" for key, value in self.setting]
         name = re.sub(r"[/\\]", "_", "-".join([self.algorithm, *setting, f"seed{self.seed}"]))
         raw = name.encode()
@@ -127,7 +133,10 @@ def _kept(folder: Path, new: bool) -> str:
 
 
 def _first_seed(sets: list[str]) -> int:
-    """Seeds count from the one that is set. Algorithms are an option of their own, which a setting would not change."""
+    """Return the first seed; the others count from it.
+
+    Algorithms are an option of their own, which a setting would not change.
+    """
     given = dict(map(parse_assignment, sets))
     if ("algorithm", "name") in given:
         raise InputError(f"compare has its algorithms from --algorithms; write --algorithms {given['algorithm', 'name']}")
@@ -135,19 +144,25 @@ def _first_seed(sets: list[str]) -> int:
 
 
 def _axes_of(algorithm: str, axes: list[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
-    """The swept values that concern an algorithm: `ifca.k` is ifca's alone, `local.lr` everybody's."""
+    """Select the swept values that concern an algorithm.
+
+    `ifca.k` is ifca's alone, `local.lr` everybody's.
+    """
     return [(key, values) for key, values in axes if key.split(".")[0] in (algorithm, *SHARED)]
 
 
 def _settings(algorithm: str, axes: list[tuple[str, list[Any]]]) -> Iterator[Setting]:
-    """The combinations of these values."""
+    """List the combinations of these values."""
     mine = _axes_of(algorithm, axes)
     for values in itertools.product(*[v for _, v in mine]):
         yield tuple(zip([k for k, _ in mine], values, strict=True))
 
 
 def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) -> list[Assignment]:
-    """With --equal updates, everybody stops after as many client updates as one cohort a round makes."""
+    """Return the client updates after which every run stops.
+
+    With --equal updates: as many as one cohort a round makes.
+    """
     if equal == "rounds":
         return []
     job = scaled_experiment(recipe, sets, scale)
@@ -161,7 +176,7 @@ def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) 
 
 
 def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any]]:
-    """The last metrics of every run, by its name."""
+    """Do all runs and return their last metrics by name."""
     last: dict[str, dict[str, Any]] = {}
     with closing(do_all([(r.name, r.job) for r in runs], folder, jobs)) as all_done:
         for done in all_done:
@@ -176,7 +191,7 @@ def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any
 
 
 def _tables(runs: list[Run], last: dict[str, dict[str, Any]]) -> tuple[Table, Table]:
-    """All settings, and the best setting of each algorithm beside what was tried."""
+    """Make a table of all settings and one of each algorithm's best."""
     cells: dict[tuple[str, Setting], list[dict[str, Any]]] = {}
     for r in runs:
         cells.setdefault((r.algorithm, r.setting), []).append(last[r.name])
@@ -195,7 +210,10 @@ def _tables(runs: list[Run], last: dict[str, dict[str, Any]]) -> tuple[Table, Ta
 
 
 def _finds_clusters(algorithm: object) -> str:
-    """Whether the number of clusters is found, is given (a `k`), or is no question."""
+    """Tell whether the number of clusters is found or given.
+
+    Given by a `k`; or it is no question.
+    """
     who = algorithm.who if isinstance(algorithm, Method) else algorithm
     return "no" if isinstance(who, IFCA | FeSEM) else "/" if isinstance(who, OneGroup | Alone) else "yes"
 

@@ -18,7 +18,7 @@ def _need_flower() -> None:
 
 
 def init_command(folder: Path, **decided: Any) -> None:
-    """`decided` are the fields of a Plan."""
+    """Write a federation's files; `decided` are the fields of a Plan."""
     _need_flower()
     from fedgwc.flower.deploy.network import exposed
     from fedgwc.flower.deploy.write import UNDEALT, Plan, init
@@ -63,7 +63,7 @@ def register_command(folder: Path) -> None:
 
 
 def run_command(folder: Path) -> None:
-    """Exit with 0 only if the run was completed."""
+    """Train or resume; exit with 0 only if the run was completed."""
     _need_flower()
     from fedgwc.flower.deploy.flwr_cli import command, start, wait
 

@@ -1,4 +1,4 @@
-"""`fedgwc list`: what there is, and what can be set of it."""
+"""`fedgwc list`: recipes, algorithms, data sets and models, and their settings."""
 
 from __future__ import annotations
 

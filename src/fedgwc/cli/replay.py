@@ -56,7 +56,9 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
 
 
 def _recorded_with(path: Path) -> tuple[Algorithm[Any] | None, int]:
-    """Return the settings and seed of the run that made the trace, where its rule can be replayed: what `--set` then changes.
+    """Return the recording run's settings and seed, if they can be replayed.
+
+    `--set` then changes these.
 
     Any other algorithm need not even be known here: its losses are all that is used.
     """
@@ -68,25 +70,28 @@ def _recorded_with(path: Path) -> tuple[Algorithm[Any] | None, int]:
 
 
 def _is_known(path: Path) -> bool:
-    """Tell whether the algorithm that recorded a run is one that can be replayed."""
+    """Tell whether the recording algorithm is one that can be replayed."""
     return _name(path) in ALGORITHMS and can_replay(ALGORITHMS[_name(path)])
 
 
 def _name(path: Path) -> str:
-    """Of the algorithm that recorded a run."""
+    """Return the name of the algorithm that recorded a run."""
     algorithm = RunFolder(path).config()["experiment"].get("algorithm")
     return str(algorithm.get("name", "")) if isinstance(algorithm, dict) else ""
 
 
 def _tell_whose(path: Path, chosen: str) -> None:
-    """Losses depend on the models that gave them, which are the recording algorithm's for the whole replay."""
+    """Say which algorithm's models the losses belong to.
+
+    Losses depend on the models that gave them, which are the recording algorithm's for the whole replay.
+    """
     if path.is_dir() and not _is_known(path):
         what = f"recorded by {_name(path) or 'an algorithm without a name'}, clustered here as {chosen} would"
         print(f"{path}: {what}; the losses stay those of the models that were trained", file=sys.stderr)
 
 
 def algorithm_of(sets: list[str], chosen: dict[str, Any], base: Algorithm[Any] | None = None) -> Algorithm[Any]:
-    """Build the algorithm to replay from assignments, over the one that recorded the trace."""
+    """Build the algorithm to replay, with assignments over the recorded one's settings."""
     table: dict[str, Any] = {}
     for path, value in [parse_assignment(s) for s in sets] + [(tuple(k.split(".")), v) for k, v in chosen.items()]:
         table = set_path(table, path, value)
@@ -104,7 +109,7 @@ def algorithm_of(sets: list[str], chosen: dict[str, Any], base: Algorithm[Any] |
 
 
 def _replays(trace: Trace, algorithms: list[Algorithm[Any]], seed: int) -> list[tuple[Any, Verdicts]]:
-    """One after the other; the time left is that of all together."""
+    """Run replays one after the other; the time left is that of all."""
     progress, n_rounds = Patient(watcher()), len(trace.ids)
     progress.start("replay", n_rounds * len(algorithms), 0)
     try:

@@ -28,7 +28,10 @@ def report_command(runs: list[Path], out: Path, figures: Path | None) -> None:
 
 
 def _is_page(path: Path) -> bool:
-    """Earlier reports are written over; a file of a run, or anything else, is not."""
+    """Tell whether a file is an earlier report, which may be overwritten.
+
+    A file of a run, or anything else, may not.
+    """
     with ordinary(path).open("rb") as file:
         return file.read(len(PAGE)) == PAGE
 

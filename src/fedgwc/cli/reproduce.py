@@ -82,7 +82,7 @@ def _draw(name: str, entry: Entry, lines: list[Line], out: Path) -> None:
 
 
 def _needs(row: Row, runs: Sequence[Planned], failed: dict[str, str]) -> str:
-    """What a row lacks, in a few words where it is a data set."""
+    """Say what a row lacks, briefly if it is a data set."""
     own = (row.recipe, row.algorithm, telling(row, row.algorithm))
     for r in runs:
         if (r.row.recipe, r.row.algorithm, telling(r.row, r.row.algorithm)) == own and r.name in failed:
@@ -93,7 +93,7 @@ def _needs(row: Row, runs: Sequence[Planned], failed: dict[str, str]) -> str:
 
 
 def _command(names: Sequence[str], scale: str, n_seeds: int, sets: Sequence[str], presets: Sequence[str]) -> str:
-    """What gives these runs again, whatever was left to defaults."""
+    """Return the command that repeats these runs, with defaults written out."""
     words = ["fedgwc", "reproduce", *names, "--scale", scale, "--seeds", str(n_seeds)]
     words += [word for s in sets for word in ("--set", s)]
     words += ["--fedgwc", ",".join(presets)] if tuple(presets) != PAPERS else []

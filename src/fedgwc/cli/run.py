@@ -54,7 +54,10 @@ def run_command(
 
 
 def _check_whose(sets: list[str], names: Sequence[str]) -> None:
-    """A recipe may have settings for any algorithm; who sets one on the command line means the one that runs."""
+    """Refuse a command-line setting of an algorithm that does not run.
+
+    A recipe may have settings for any algorithm; who sets one on the command line means the one that runs.
+    """
     mine = {part for name in names for part in (name, name.partition("-")[0])}
     for path, _ in map(parse_assignment, sets):
         if path[0] in ALGORITHMS and path[0] not in mine:
@@ -65,7 +68,10 @@ def _check_whose(sets: list[str], names: Sequence[str]) -> None:
 
 
 def _resumed(job: Job, out: Path | None, track: str | None) -> dict[str, Result]:
-    """The result under its algorithm's name. If there was nothing left to do, that is said."""
+    """Return the resumed result under its algorithm's name.
+
+    If there was nothing left to do, that is said.
+    """
     before = _finished_at(out)
     result = _one(job, out, track, resume=True)
     if before is not None and before == result.last.get("round"):
@@ -74,7 +80,10 @@ def _resumed(job: Job, out: Path | None, track: str | None) -> dict[str, Result]
 
 
 def _finished_at(out: Path | None) -> int | None:
-    """The last round of a run that has its models, which are written at its end."""
+    """Return the last round of a run that has its models.
+
+    These are written at its end.
+    """
     if out is None or not any((out / "models").glob("*.safetensors")):
         return None
     rows = RunFolder(out).metrics()
@@ -86,7 +95,10 @@ def _algorithm_of(folder: RunFolder) -> str:
 
 
 def _asked(recipe: str | None, sets: list[str], out: Path | None, scale: str) -> Job:
-    """What to go on with; without a recipe, `sets` change what the folder itself says."""
+    """Return the experiment to resume.
+
+    Without a recipe, `sets` change what the folder itself says.
+    """
     if recipe is None and sets and out is not None:
         return assigned(RunFolder(out).config()["experiment"], sets)
     return scaled_experiment(recipe, sets, scale) if recipe else None

@@ -1,4 +1,4 @@
-"""One line on why a federation was divided, or was not."""
+"""One line on why a federation was divided, or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedgwc.runs.folder import VERDICTS, RunFolder
 
 
 def why_of(folder: RunFolder) -> str | None:
-    """None: the run's algorithm does not tell."""
+    """Return the line for a run; None: its algorithm gives no reasons."""
     algorithm = experiment(folder.config()["experiment"]).algorithm
     if not isinstance(algorithm, Auto):
         return None
@@ -27,7 +27,10 @@ def why_of(folder: RunFolder) -> str | None:
 
 
 def why(verdicts: Sequence[Mapping[str, Any]], too_few: str = "") -> str:
-    """The first division that was not undone and its reason, or the last reason not to divide; `too_few`: nobody can be."""
+    """Explain the first division that was not undone, or its absence.
+
+    The last reason not to divide; `too_few`: nobody can be divided.
+    """
     if not verdicts:
         return f"no division: {too_few}" if too_few else "no division yet: the first window of rounds has not come to its end"
     divisions: list[Mapping[str, Any]] = []

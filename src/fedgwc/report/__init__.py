@@ -10,7 +10,10 @@ from fedgwc.runs.progress import SILENT, Watcher
 
 
 def build(paths: list[Path], progress: Watcher = SILENT) -> Page:
-    """One run's own page, or the comparison of several. Needs the extra `report`."""
+    """Build one run's page, or the comparison of several.
+
+    Needs the extra `report`.
+    """
     from fedgwc.report.load import find_runs, load
     from fedgwc.report.one_run import one_run
     from fedgwc.report.several_runs import several_runs

@@ -1,4 +1,4 @@
-"""The section on what the clusters are made of."""
+"""The section on the clusters' classes."""
 
 from __future__ import annotations
 

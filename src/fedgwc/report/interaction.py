@@ -1,4 +1,7 @@
-"""Sections on what FedGWC saw: rewards, weights, interaction and affinity matrices, and how they settled."""
+"""Sections on FedGWC's rewards, weights and matrices.
+
+Interaction and affinity matrices, and their convergence.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,7 @@ def _plane(run: Run, m: Matrix, rule: ByLosses, level: int) -> Picture:
 
 
 def levels(run: Run) -> dict[int, int]:
-    """How many splits lie between the federation and each cluster."""
+    """Count the splits between the federation and each cluster."""
     depth: dict[int, int] = {}
     for node in sorted(run.nodes, key=lambda n: (n.born, n.id)):
         depth[node.id] = 0 if node.parent is None else depth.get(node.parent, 0) + 1
@@ -159,7 +162,7 @@ def _weights(run: Run, algorithm: Algorithm[Any]) -> Section | None:
 
 
 def _seen(run: Run, found: list[Weights]) -> str:
-    """Of whom there is no weight, or no interval."""
+    """Select clients that have a weight or an interval."""
     known, once = sum(len(w.clients) for w in found), sum(int(w.once.sum()) for w in found)
     few = f" Hollow: {plural(once, 'client')} seen once since then, without an interval." if once else ""
     rest = len(run.clusters) - known

@@ -1,4 +1,7 @@
-"""A finished run's folder as plain data. Everything here was written by somebody else and is checked before it is used."""
+"""Reading a finished run's folder as plain data.
+
+Everything here was written by somebody else and is checked before it is used.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ from fedgwc.runs.folder import VERDICTS, RunFolder
 
 
 def find_runs(paths: list[Path]) -> list[Path]:
-    """Run folders among `paths`; a folder that is no run but holds some, as `fedgwc compare` makes, stands for these."""
+    """Find run folders among `paths`.
+
+    A folder that is no run but holds some, as `fedgwc compare` makes, stands for these.
+    """
     found: list[Path] = []
     for path in paths:
         inside = sorted(p.parent for p in path.glob("*/config.json")) if path.is_dir() else []
@@ -55,7 +61,10 @@ def load(path: Path) -> Run:
 
 
 def _samples(known: Mapping[str, NDArray[Any]]) -> tuple[Ids, Floats | None]:
-    """How many samples each client has [N], and how many of each class [N, C], which clients need not tell."""
+    """Return each client's samples [N], and per class [N, C].
+
+    Clients need not report their classes.
+    """
     sizes = known["sizes"]
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
         raise ValueError(f"sizes must be one whole number per client, got {sizes.dtype} of shape {sizes.shape}")
@@ -68,7 +77,10 @@ def _samples(known: Mapping[str, NDArray[Any]]) -> tuple[Ids, Floats | None]:
 
 
 def _judged(row: dict[str, Any]) -> Judged:
-    """One window that ended; `divides` only repeats what the reason says."""
+    """Read a verdict on a window.
+
+    `divides` only repeats what the reason says.
+    """
     known = {k: v for k, v in row.items() if k not in ("round", "divides", "why")}
     verdict = call(Verdict, known, "a verdict")
     seen = [x for name, x in vars(verdict).items() if name != "wanted"]  # which is a setting, and may be anything
@@ -79,7 +91,10 @@ def _judged(row: dict[str, Any]) -> Judged:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, Any]:
-    """One evaluation; what is no number is not for reports."""
+    """Read the numbers of one evaluation.
+
+    Other values are not for reports.
+    """
     return {str(k): v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 
 
@@ -141,7 +156,10 @@ def _members(given: Any, n_clients: int) -> Ids:
 
 
 def _labels(path: Path, n_clients: int, nodes: tuple[Node, ...]) -> Ids:
-    """[N]: the cluster of each client, in whatever order the file has them."""
+    """Read the cluster of each client [N].
+
+    In whatever order the file has them.
+    """
     with _reading(path), path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
         clients, labels = (np.array([int(row[column]) for row in rows], np.int64) for column in ("client", "cluster"))
@@ -172,7 +190,7 @@ def _matrix(path: Path, n_clients: int) -> Matrix:
 
 
 def _per_client(path: Path, n_clients: int) -> dict[str, NDArray[Any]] | None:
-    """Not there in runs of older versions."""
+    """Read the scores per client; runs of older versions have none."""
     if not path.is_file():
         return None
     arrays = read_npz(path)

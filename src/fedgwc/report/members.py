@@ -1,4 +1,4 @@
-"""The section on who is in which cluster, where clients have names."""
+"""The section on each cluster's members, where clients have names."""
 
 from __future__ import annotations
 

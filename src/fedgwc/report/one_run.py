@@ -1,4 +1,4 @@
-"""The page of one run: what happened, which clusters came out, and why."""
+"""The page of one run: its course, its clusters, and the reasons."""
 
 from __future__ import annotations
 

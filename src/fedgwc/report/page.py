@@ -1,4 +1,7 @@
-"""A page as one HTML file that needs nothing else: no network, no fonts, no scripts but its own."""
+"""A page as one self-contained HTML file.
+
+It needs no network, no fonts, no scripts but its own.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from fedgwc.runs.progress import SILENT, Watcher
 
 
 def html(page: Page, progress: Watcher = SILENT) -> str:
-    """Everything that came from files is escaped; only our own figures, styles and script are put in as they are."""
+    """Render the page as HTML.
+
+    Everything that came from files is escaped; only our own figures, styles and script are put in as they are.
+    """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 

@@ -1,4 +1,4 @@
-"""The section on why clusters were divided at the ends of windows, or were not."""
+"""The section on why clusters were divided at the ends of windows, or not."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ FATES = {"drift": "divided", "groups": "divided", **TRIALS}
 
 
 def why_section(run: Run) -> Section | None:
-    """None: another rule than windows decides, or an older version did not write down why."""
+    """Build the section on the reasons for divisions.
+
+    None: another rule than windows decides, or an older version did not write down why.
+    """
     algorithm = algorithm_of(run)
     if not isinstance(algorithm, Auto):
         return None
@@ -94,7 +97,7 @@ def _rule(a: Auto) -> str:
 
 
 def _waiting(run: Run, algorithm: Auto) -> str:
-    """That clients are too few, or that the first window is not over yet, if so."""
+    """Say that clients are too few, or that the first window goes on."""
     if few := algorithm.too_few(len(run.clusters)):
         return f"No attempt: {few}."
     matrices = at_end(run)
@@ -118,7 +121,10 @@ def _waiting(run: Run, algorithm: Auto) -> str:
 
 
 def _shown(judged: tuple[Judged, ...]) -> list[Judged]:
-    """Divisions and what came of them first, then the last window of every cluster, then the latest; in the order of rounds."""
+    """Choose the verdicts to show, in the order of rounds.
+
+    Divisions and what came of them first, then the last window of every cluster, then the latest.
+    """
     last = {j.verdict.cluster: i for i, j in enumerate(judged)}
     ranked = sorted(range(len(judged)), key=lambda i: (not _matters(judged[i]), last[judged[i].verdict.cluster] != i, -i))
     return [judged[i] for i in sorted(ranked[:MOST_ROWS])]
@@ -143,7 +149,7 @@ def _row(j: Judged) -> list[Cell]:
 
 
 def _pictures(run: Run, algorithm: Auto) -> tuple[Picture, ...]:
-    """The course of the largest clusters, if there is one to speak of."""
+    """Draw the course of the largest clusters that have several windows."""
     by_cluster: dict[int, list[Judged]] = {}
     for j in (j for j in run.verdicts if j.verdict.reason not in TRIALS):
         by_cluster.setdefault(j.verdict.cluster, []).append(j)

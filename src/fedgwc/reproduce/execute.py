@@ -1,4 +1,7 @@
-"""Doing the runs of a plan: finished ones are not done again, interrupted ones go on, impossible ones do not stop the rest."""
+"""Execution of a plan.
+
+Finished runs are not done again, interrupted ones go on, impossible ones do not stop the rest.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from fedgwc.runs.batch import INTERRUPTED, do_all, is_finished
 
 
 def execute(runs: Sequence[Planned], folder: Path, provenance: Mapping[str, Any], jobs: int = 0) -> dict[str, str]:
-    """Do the runs into `folder`/NAME; why a run could not be made, by its name."""
+    """Do the runs into `folder`/NAME.
+
+    Returns why a run could not be made, by its name.
+    """
     to_do = [(r.name, r.job) for r in runs if not is_finished(folder / r.name, r.job)]
     failed: dict[str, str] = {}
     with closing(do_all(to_do, folder, jobs)) as all_done:

@@ -1,4 +1,7 @@
-"""A run made small enough to commit: what was asked, what came out and where, without data, models or machine paths."""
+"""Finished runs made small enough to commit.
+
+Settings, results and provenance, without data, models or machine paths.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ _FOLDERS = re.compile(r"(?<![\w/:.])~?/(?=[\w.])(?:[^\s/'\"]+/)*")
 
 
 def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
-    """A finished run's small files as `into`/RECIPE/NAME; `given` says of its provenance what the run itself does not know."""
+    """Copy a finished run's small files to `into`/RECIPE/NAME.
+
+    `given` adds to its provenance what the run itself does not know.
+    """
     outcome = read(run)
     if not (run / "per_client.npz").is_file():
         raise InputError(f"{run} holds a run that is not finished; finish it with: fedgwc run --resume --out {run}")
@@ -49,7 +55,10 @@ def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
 
 
 def _place(wanted: Path, config: Mapping[str, Any]) -> Path:
-    """`wanted`, or `wanted`-2 and so on where a run with other settings is kept under that name."""
+    """Return `wanted`, or `wanted`-2 and so on if it is taken.
+
+    It is taken where a run with other settings is kept under that name.
+    """
     folder, n = wanted, 1
     while folder.exists():
         if RunFolder(folder).config() == config:
@@ -60,13 +69,13 @@ def _place(wanted: Path, config: Mapping[str, Any]) -> Path:
 
 
 def thinned(rows: Sequence[dict[str, Any]], most: int = ROWS) -> list[dict[str, Any]]:
-    """At most `most` evaluations, evenly chosen; the last one is always there."""
+    """Choose at most `most` evaluations evenly, with the last."""
     stride = -(-len(rows) // most)
     return [row for i, row in enumerate(rows) if (len(rows) - 1 - i) % stride == 0]
 
 
 def without_paths(value: Any) -> Any:
-    """The same nested tables with every absolute path reduced to its last name."""
+    """Reduce every absolute path in nested tables to its last name."""
     if isinstance(value, Mapping):
         return {k: without_paths(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -87,7 +96,10 @@ def _provenance(outcome: Outcome, given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _copy_what_fits(run: Path, folder: Path, pattern: str) -> None:
-    """All such files or none: a report needs a run's matrices together."""
+    """Copy all files of a pattern or none.
+
+    A report needs a run's matrices together.
+    """
     found = sorted(run.glob(pattern))
     if size_of(folder) + sum(p.stat().st_size for p in found) <= LIMIT:
         for path in found:

@@ -1,4 +1,4 @@
-"""Rows of the paper with the runs that belong to them: the lines of our tables."""
+"""Lines of our tables: the paper's rows with the runs that belong to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Line:
 
     @property
     def method(self) -> str:
-        """The preset and what the row sets; what the preset meant when it was run, if that was something else."""
+        """Name the preset with the row's settings.
+
+        And with what the preset meant when it was run, if that was something else.
+        """
         name = " ".join([self.algorithm, *(short(s) for s in self.row.set if not is_idle(s, self.algorithm))])
         moved = [c.split(" (today ")[0] for c in changes(self) if c.startswith("algorithm.")]
         said = ", ".join(c.removeprefix("algorithm.").replace('"', "") for c in moved if not c.endswith("=not set"))
@@ -43,12 +46,15 @@ class Line:
         return Effort(len(self.runs), rounds, int(self.today["rounds"]), any(r.made for r in self.runs), tuple(others(self)))
 
     def ours(self, metric: str) -> list[float | None]:
-        """One value per seed, in the paper's units."""
+        """Return one value per seed, in the paper's units."""
         found = [r.last.get(metric) for r in self.runs]
         return [None if v is None else float(v) * METRICS[metric].scale for v in found]
 
     def verdict(self, metric: str | None = None, by: str | None = None) -> Verdict:
-        """On what the paper reports as `metric`, measured `by` that metric or another; without a metric, on a figure."""
+        """Judge the paper's `metric`, measured `by` that or another.
+
+        Without a metric, judge a figure.
+        """
         if not self.runs:
             return Verdict("not run", self.needs)
         if self.algorithm == OURS:
@@ -60,7 +66,10 @@ class Line:
 
 
 def lines_of(entry: Entry, outcomes: Iterable[Outcome], needs: Callable[[Row], str]) -> list[Line]:
-    """At least one line per row; runs whose settings differ in more than the seed make lines of their own."""
+    """Sort runs into lines, at least one per row.
+
+    Runs whose settings differ in more than the seed make lines of their own.
+    """
     outcomes = list(outcomes)
     found = []
     for row in entry.rows:
@@ -80,7 +89,10 @@ def _lines(row: Row, outcomes: list[Outcome]) -> Iterator[Line]:
 
 
 def belongs(outcome: Outcome, row: Row, preset: str) -> bool:
-    """The recipe, the preset and everything that the paper's tables vary are the row's. What else differs is said beside it."""
+    """Tell whether a run belongs to a row.
+
+    The recipe, the preset and everything that the paper's tables vary are the row's. Other differences are shown beside it.
+    """
     if (outcome.recipe, outcome.algorithm) != (row.recipe, preset):
         return False
     now = today(row.recipe, preset, row.set)
@@ -103,14 +115,17 @@ def _identity(outcome: Outcome) -> str:
 
 
 def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
-    """Settings by their full names; where the data lie is of no account."""
+    """Return the settings that decide a result, by their full names.
+
+    Where the data lie does not.
+    """
     # What came to [local] after a run was made has a default under which clients train as they did.
     flat = flatten({"local": plain(LocalTraining())}) | flatten({name: tables[name] for name in SETTINGS})
     return {key: value for key, value in flat.items() if key != "data.root"}
 
 
 def changes(line: Line) -> list[str]:
-    """Where a line's settings differ from the ones the package has today: `algorithm.visits=10 (today 40)`."""
+    """List settings that differ from today's: `algorithm.visits=10 (today 40)`."""
     if not line.runs:
         return []
     then, now = _deciding(line.runs[0].experiment), _deciding(line.today)
@@ -118,7 +133,10 @@ def changes(line: Line) -> list[str]:
 
 
 def others(line: Line) -> list[str]:
-    """Names of the settings that a line's runs were given and that are not the row's. One that came later was not given."""
+    """List the settings in which a line's runs differ from the row's.
+
+    One that came later than the run is not counted.
+    """
     then, now = (_deciding(tables) for tables in (line.runs[0].experiment, line.today)) if line.runs else ({}, {})
     return [key for key, value in then.items() if key not in SAME and now.get(key) != value]
 

@@ -1,4 +1,7 @@
-"""docs/results.md: every table and figure of the paper beside the kept results. A function of these files and the package."""
+"""docs/results.md: the paper's tables and figures beside the kept results.
+
+A function of these files and the package.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ To add to it: `fedgwc reproduce NAME` makes the runs, `fedgwc results keep RUN..
 
 
 def page(results: Path, figures: Path | None = None) -> str:
-    """The page as Markdown; pictures in `figures`, the folder `figures/` beside it, are shown with their figures."""
+    """Write the page as Markdown.
+
+    Pictures in `figures`, the folder `figures/` beside it, are shown with their figures.
+    """
     outcomes = read_all(results)
     found = {name: lines_of(entry, outcomes, needs) for name, entry in paper().items()}
     parts = [GUIDE, _summary(found), *(_entry(name, paper()[name], found[name], figures) for name in found)]
@@ -60,7 +66,10 @@ def needs(row: Row) -> str:
 
 
 def metrics_of(line: Line) -> list[str | None]:
-    """What a verdict is given on; a figure's line without numbers has one verdict all the same."""
+    """List the metrics that a line is judged on.
+
+    A figure's line without numbers has one verdict all the same.
+    """
     return list(line.row.values) or [None]
 
 
@@ -75,7 +84,10 @@ def _summary(found: dict[str, list[Line]]) -> str:
 
 
 def _coverage(found: dict[str, list[Line]]) -> str:
-    """How many of the numbers that the paper prints have a run behind them; one that several tables share counts once."""
+    """Count the paper's numbers that have a run behind them.
+
+    One that several tables share counts once.
+    """
     tried: dict[tuple[Any, ...], bool] = {}
     for line in (line for lines in found.values() for line in lines):
         for metric in line.row.values:
@@ -86,7 +98,10 @@ def _coverage(found: dict[str, list[Line]]) -> str:
 
 
 def _findings(found: dict[str, list[Line]]) -> list[str]:
-    """Every value that a verdict was reached on; one that several tables share is said once. The tables have the others."""
+    """List every value with a verdict, shared ones once.
+
+    The tables have the others.
+    """
     said: dict[str, list[str]] = {kind: [] for kind in ("reproduced", "not reproduced")}
     for line in (line for lines in found.values() for line in lines if line.runs):
         for metric in line.row.values:
@@ -105,7 +120,10 @@ def _finding(line: Line, metric: str) -> str:
 
 
 def pictures_of(name: str, figures: Path) -> list[Path]:
-    """The files of one figure; "fig-hom" is not "fig-hom-het"."""
+    """Find the files of one figure.
+
+    "fig-hom" is not "fig-hom-het".
+    """
     files = sorted(figures.glob(f"{name}-*.png"))
     return [f for f in files if max((n for n in paper() if f.name.startswith(f"{n}-")), key=len) == name]
 
@@ -118,7 +136,7 @@ def _entry(name: str, entry: Entry, lines: Sequence[Line], figures: Path | None)
 
 
 def _missing(lines: Sequence[Line]) -> list[str]:
-    """List the paper's values that nobody has run."""
+    """List the paper's values without a run."""
     told: dict[str, list[str]] = {}
     for line in (line for line in lines if not line.runs):
         values = ", ".join(f"{METRICS[m].title} {minus(value.text)}" for m, value in line.row.values.items())
@@ -193,7 +211,7 @@ def without_common(table: Table) -> tuple[Table, str]:
 
 
 def _settings(lines: Iterable[Line]) -> str:
-    """List the settings of runs that are others today."""
+    """List the settings of runs that differ from today's."""
     told: dict[str, list[str]] = {}
     for line in lines:
         for change in changes(line):

@@ -1,4 +1,4 @@
-"""From rows of the paper to runs; rows that mean the same run share it."""
+"""Planned runs of the paper's rows; rows that mean the same run share it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ SMOKE = {"": ("engine.how=one-by-one", "engine.threads=1"), "fesem": ("algorithm
 
 @dataclass(frozen=True)
 class Planned:
-    """One run. Its name is a function of what it does, so that tables find each other's runs."""
+    """A planned run.
+
+    Its name is a function of what it does, so that tables find each other's runs.
+    """
 
     name: str
     row: Row
@@ -29,7 +32,10 @@ class Planned:
 
 
 def plan(rows: Iterable[Row], presets: Sequence[str], n_seeds: int, scale: str, sets: Sequence[str] = ()) -> list[Planned]:
-    """Every run of `rows`, each once; rows of FedGWC are run with each of `presets`."""
+    """List every run of `rows` once.
+
+    Rows of FedGWC are run with each of `presets`.
+    """
     runs: dict[str, Planned] = {}
     for row in rows:
         for algorithm in presets if row.algorithm == "fedgwc" else [row.algorithm]:
@@ -44,14 +50,17 @@ def plan(rows: Iterable[Row], presets: Sequence[str], n_seeds: int, scale: str, 
 
 @cache
 def telling(row: Row, algorithm: str) -> tuple[str, ...]:
-    """Those of a row's settings that are not the recipe's own anyway."""
+    """List a row's settings that differ from the recipe's."""
     plain = today(row.recipe, algorithm, ())
     return tuple(s for s in row.set if today(row.recipe, algorithm, (s,)) != plain)
 
 
 @cache
 def today(recipe: str, algorithm: str, sets: tuple[str, ...]) -> dict[str, Any]:
-    """All settings of a row as the package has them now, as plain tables; shared, so not to be changed."""
+    """Return a row's settings with today's package, as plain tables.
+
+    Shared, so not to be changed.
+    """
     job = scaled_experiment(recipe, _chosen(algorithm, sets))
     tables: dict[str, Any] = json.loads(json.dumps(job.to_json()))
     return tables
@@ -62,12 +71,15 @@ def _chosen(algorithm: str, sets: Iterable[str]) -> list[str]:
 
 
 def is_idle(setting: str, algorithm: str) -> bool:
-    """Whether the preset would take no notice of it: the default has no beta to vary."""
+    """Tell whether a setting has no effect on the preset.
+
+    The default has no beta to vary.
+    """
     table, _, name = setting.partition("=")[0].partition(".")
     return table == "algorithm" and name.split(".")[0] not in setting_names(ALGORITHMS[algorithm])
 
 
 def short(setting: str) -> str:
-    """`algorithm.aggregator.momentum=0.9` as `momentum=0.9`."""
+    """Shorten `algorithm.aggregator.momentum=0.9` to `momentum=0.9`."""
     key, _, value = setting.partition("=")
     return f"{key.split('.')[-1]}={value}"

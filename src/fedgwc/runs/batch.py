@@ -1,4 +1,7 @@
-"""Many runs: in processes on a CPU, on one engine on a GPU. What is there is not done again, and interrupted runs go on."""
+"""Many runs: in processes on a CPU, on one engine on a GPU.
+
+Finished runs are not done again, and interrupted runs go on.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ class Done:
 
 
 def do_all(runs: Sequence[Job], folder: Path, jobs: int = 0) -> Generator[Done, None, None]:
-    """Each run into `folder`/NAME, as they finish; `jobs` at a time, 0: as the machine suggests.
+    """Do every run into `folder`/NAME, yielding each as it finishes.
+
+    `jobs` at a time, 0: as the machine suggests.
 
     Whoever stops before the end closes it, so that runs in progress save and stop.
     """
@@ -49,7 +54,10 @@ def do_all(runs: Sequence[Job], folder: Path, jobs: int = 0) -> Generator[Done, 
 
 
 def is_finished(path: Path, job: Experiment) -> bool:
-    """Whether the very same run is there, whole. One with other settings is not, and `run` will say so."""
+    """Tell whether the very same run is there and finished.
+
+    One with other settings is not, and `run` will say so.
+    """
     if not (path / "per_client.npz").is_file():  # the last file that a run writes
         return False
     saved, asked = RunFolder(path).config()["experiment"], job.to_json()
@@ -84,7 +92,7 @@ def _in_processes(runs: list[Job], folder: Path, jobs: int) -> Iterator[Done]:
 
 
 def _lost(name: str, exit_code: int) -> Done:
-    """Of a run whose process is no more."""
+    """Describe a run whose process has died."""
     if exit_code == -signal.SIGTERM:  # somebody asked it to end
         return Done(name, INTERRUPTED)
     if exit_code < 0:
@@ -95,7 +103,7 @@ def _lost(name: str, exit_code: int) -> Done:
 
 
 def _in_step(runs: list[Job], folder: Path, jobs: int) -> Iterator[Done]:
-    """Runs of one kind share the card's stacked axis."""
+    """Do runs of one kind together on the GPU's stacked axis."""
     kinds: dict[str, list[Job]] = {}
     for name, job in runs:
         kinds.setdefault(repr((job.tables["data"], job.tables["model"], job.local, job.engine)), []).append((name, job))

@@ -1,4 +1,4 @@
-"""Watching what may be over at once: only what goes on for long is shown."""
+"""Progress that is shown only for work that takes long."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Made = TypeVar("Made")
 
 
 class Patient:
-    """Shows another watcher what goes on for long; of what is over sooner there is nothing to see."""
+    """A watcher that passes work on to another once it takes long.
+
+    Of work that is over sooner nothing is shown.
+    """
 
     def __init__(self, other: Watcher, patience: float = PATIENCE) -> None:
         self.other, self.patience = other, patience
@@ -58,7 +61,7 @@ class Patient:
 
 
 def each(do: Callable[[Item], Made], items: Sequence[Item], title: str, progress: Watcher) -> list[Made]:
-    """`do` of every item, and `progress` sees them go by."""
+    """Apply `do` to every item and show the progress."""
     progress.start(title, len(items), 0)
     made: list[Made] = []
     try:

@@ -1,4 +1,6 @@
-"""One run, wherever its clients are: rounds, evaluations, checkpoints, and what stays in the folder.
+"""The driver of a run: rounds, evaluations, checkpoints and the run's folder.
+
+The same wherever the clients are.
 
 A `Site` says where clients are: in a federation in memory (`runs.simulated`) or on real nodes (`fedgwc.flower`). The driver does
 the rest, the same for both.
@@ -40,7 +42,7 @@ from fedgwc.runs.site import Course, Memory, Site
 
 @dataclass(frozen=True)
 class Checkpoint(Generic[State, Memory]):
-    """Where a run stands: the algorithm's state, what it cost to get there, and what the site remembers."""
+    """A run's progress: the algorithm's state, its costs, and the site's memory."""
 
     state: State
     costs: Costs
@@ -52,7 +54,7 @@ class Checkpoint(Generic[State, Memory]):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """A run's ending: completed, or why not."""
 
     clustering: Clustering
     done: int  # rounds
@@ -60,7 +62,7 @@ class Outcome:
 
 
 class Driver:
-    """One run in progress."""
+    """A run in progress."""
 
     meter: Meter
 
@@ -71,7 +73,7 @@ class Driver:
             self._kind: Any = Checkpoint[state_type(course.algorithm), site.memory_type]  # type: ignore[misc]
 
     def go(self, resume: bool, interrupt: PoliteInterrupt) -> Outcome:
-        """Run to the end, or go on with what the folder holds."""
+        """Run to the end, from the start or from the folder's checkpoint."""
         saved = self._restored() if resume else None
         self.site.gather(resumed=saved is not None)
         n_clients = self.site.n_clients
@@ -136,7 +138,10 @@ class Driver:
         return done >= self.course.rounds or self.meter.costs.client_updates >= self.course.budget
 
     def round(self, state: Any, number: int) -> Any:
-        """Run one round; one that gets too few replies changes nothing and is tried again."""
+        """Run one round.
+
+        One that gets too few replies changes nothing and is tried again.
+        """
         algorithm, rng = self.course.algorithm, Rng(self.course.seed, number)
         step = algorithm.advance if self.site.in_place and isinstance(algorithm, UpdatesInPlace) else algorithm.round
         for attempt in itertools.count(1):
@@ -155,7 +160,7 @@ class Driver:
         raise AssertionError("unreachable")
 
     def _numbers(self, state: Any) -> Ids | None:
-        """Return what clusters are called, before a round may divide them."""
+        """Return the clusters' numbers before a round may divide them."""
         algorithm = self.course.algorithm
         if isinstance(algorithm, NumbersClusters):
             return algorithm.cluster_numbers(state)
@@ -175,7 +180,10 @@ class Driver:
     # What stays
 
     def keep(self, number: int, state: Any, numbers: Ids | None) -> None:
-        """Save and show what a round has brought; `numbers` [M] are of the clusters that trained in it."""
+        """Save and show a round's results.
+
+        `numbers` [M] are of the clusters that trained in it.
+        """
         meter = self.meter
         seen = observed(self.course.algorithm, state)
         if self.folder is not None:
@@ -219,7 +227,7 @@ class Driver:
 
 
 def layout_of(engine: Engine, model: Tensor) -> Layout:
-    """Return where the model's tensors lie, as far as the engine knows."""
+    """Return the layout of the model's tensors, if the engine knows it."""
     return engine.layout if isinstance(engine, DescribesModel) else Layout.unnamed(model.shape[-1])
 
 

@@ -1,4 +1,4 @@
-"""Recipes and run folders of earlier versions, read as what they meant.
+"""Recipes and run folders of earlier versions, translated to today's format.
 
 Format 1 is that of 0.1.0, which wrote no number. There `fedgwc` was the package's own rule and `fedgwc-paper` the paper's text.
 """
@@ -59,7 +59,10 @@ def _renamed(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def folder_tables(tables: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the experiment of a run's folder in today's format, and a line on what has another name now."""
+    """Return the experiment of a run's folder in today's format.
+
+    And a line on names that have changed.
+    """
     if tables.get("format", 1) != 1:
         return current(tables), ""
     algorithm = tables.get("algorithm")

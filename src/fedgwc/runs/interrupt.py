@@ -1,4 +1,4 @@
-"""Ctrl-C, and SIGTERM like it, that lose nothing and end in one calm line."""
+"""Ctrl-C and SIGTERM without loss of work or a traceback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _raised: list[int] = []  # those of them that broke off what was going on
 
 
 class PoliteInterrupt:
-    """The first Ctrl-C or SIGTERM lets the round in progress finish; the second Ctrl-C stops at once.
+    """A handler that lets the round finish at the first Ctrl-C or SIGTERM.
+
+    The second Ctrl-C stops at once.
 
     If SIGTERM had its default action, it is raised again once all is saved. It never counts as the second one: a job's end is
     often told to every process, and once more by those that started others.
@@ -50,7 +52,10 @@ class PoliteInterrupt:
 
 @contextmanager
 def ending_calmly() -> Iterator[None]:
-    """For commands: both signals raise KeyboardInterrupt, or end the process where nothing has begun yet."""
+    """Turn both signals into KeyboardInterrupt while commands run.
+
+    Or end the process where nothing has begun yet.
+    """
     old = _handled(_end)
     try:
         yield
@@ -59,7 +64,10 @@ def ending_calmly() -> Iterator[None]:
 
 
 def calmly(command: Callable[..., Returned]) -> Callable[..., Returned]:
-    """`command`, whose KeyboardInterrupt becomes one line, its own text if it has one, and an exit code."""
+    """Make a command end in one line and an exit code when interrupted.
+
+    The line is the KeyboardInterrupt's own text if it has one.
+    """
 
     @wraps(command)
     def calm(*args: Any, **settings: Any) -> Returned:
@@ -93,7 +101,10 @@ def _break_off(number: int) -> NoReturn:
 
 
 def _is_loading(frame: FrameType | None) -> bool:
-    """Whether the command itself is being imported. Nothing is at stake then, unlike at imports in the midst of its work."""
+    """Tell whether the command itself is being imported.
+
+    Nothing is at stake then, unlike at imports in the midst of its work.
+    """
     inner = ""
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -110,7 +121,10 @@ def _say_and_exit(text: str) -> NoReturn:
 
 
 def _handled(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """What handled the signals until now; nothing, if this is not the main thread: whoever runs us handles them."""
+    """Install a handler for both signals and return the former ones.
+
+    None outside the main thread: whoever runs us handles them.
+    """
     try:
         return {number: signal.signal(number, handler) for number in SIGNALS}
     except ValueError:

@@ -1,4 +1,6 @@
-"""Algorithms, models and data sets of one's own: Python files that enter them in the tables, loaded because the user said so.
+"""Plugins: the user's own algorithms, models and data sets.
+
+Python files that enter them in the tables, loaded because the user said so.
 
 `--use`, the variable FEDGWC_USE and the app of a federation, which is code itself, are the only ways in. What a recipe or a run
 folder names is looked up and never loaded: these come from others.
@@ -41,7 +43,7 @@ def known(table: Mapping[str, T], name: Any, what: str) -> T:
 
 @contextmanager
 def using(names: Iterable[str]) -> Iterator[None]:
-    """Load these files and those of FEDGWC_USE; processes that are started meanwhile learn of all of them."""
+    """Load these files and those of FEDGWC_USE, for child processes too."""
     before = os.environ.get(VARIABLE)
     every = use(names)
     try:
@@ -54,7 +56,10 @@ def using(names: Iterable[str]) -> Iterator[None]:
 
 
 def use(names: Iterable[str] = ()) -> list[str]:
-    """Load these files (or installed modules) and those of FEDGWC_USE, each once; returns all of them."""
+    """Load these files (or installed modules) and those of FEDGWC_USE.
+
+    Each once; returns all of them.
+    """
     every = list(dict.fromkeys(map(_absolute, [*named(), *names])))
     for name in every:
         _load(name)
@@ -62,7 +67,7 @@ def use(names: Iterable[str] = ()) -> list[str]:
 
 
 def named() -> list[str]:
-    """What FEDGWC_USE says, in a command with what --use adds."""
+    """Return the files of FEDGWC_USE; within a command also those of --use."""
     return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
@@ -74,7 +79,7 @@ def _absolute(name: str) -> str:
 
 
 def _load(name: str) -> None:
-    """All of it or nothing: what is refused leaves no trace."""
+    """Load a plugin; one that is refused leaves no trace."""
     module = PREFIX + Path(name).stem if name.endswith(".py") else name
     if module in sys.modules:
         _refuse_namesake(name, sys.modules[module])
@@ -105,7 +110,10 @@ def _of_file(path: Path, module: str) -> None:
 
 
 def _refuse_namesake(name: str, module: ModuleType) -> None:
-    """A file may have been copied, into a federation's app; other code must not go under its name."""
+    """Refuse other code under a loaded file's name.
+
+    A file may have been copied, into a federation's app.
+    """
     its = module.__file__ or ""
     if name.endswith(".py") and its != name and Path(its).read_bytes() != Path(name).read_bytes():
         raise InputError(f"--use {name} and {its} have the same name; rename one of them")
@@ -143,7 +151,10 @@ def _tables() -> dict[str, Table[Any]]:
 
 
 def _check(name: str, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Table[Any]]) -> None:
-    """Refuse a file that enters nothing, or takes a name: results must not go under the name of something else."""
+    """Refuse a file that enters nothing or takes a name.
+
+    Results must not go under the name of something else.
+    """
     if all(after[table].entered() == entries for table, entries in before.items()):
         raise InputError(
             f'--use {name} enters nothing in a table; it should say fedgwc.ALGORITHMS["NAME"] = ..., '

@@ -1,4 +1,6 @@
-"""What can be set, as the code itself says it: a setting's meaning stands at its annotation, `Annotated[float, "..."]`.
+"""The reference of settings, made from the code.
+
+A setting's meaning stands at its annotation, `Annotated[float, "..."]`.
 
 `fedgwc list NAME` shows it, and the tables of docs/reference.md are written from it: `python -m fedgwc.runs.reference`.
 """
@@ -40,23 +42,26 @@ class Setting:
 
 
 def settings_of(thing: Any, given: Iterable[str] = ()) -> list[Setting]:
-    """Of a dataclass (an instance has values of its own for defaults) or of a function; nested ones by `outer.inner`."""
+    """List the settings of a dataclass or function.
+
+    An instance has values of its own for defaults; nested ones are `outer.inner`.
+    """
     return [s for name, hint, default in _parts(thing) if name not in given for s in _settings(name, hint, default)]
 
 
 def data_settings(build: Any) -> list[Setting]:
-    """Of a data set, which gets the run's seed unless it is set."""
+    """List a data set's settings; its seed is the run's unless set."""
     return [dataclasses.replace(s, default="the run's") if s.name == "seed" else s for s in settings_of(build)]
 
 
 def group_settings() -> list[Setting]:
-    """List what can be set of every group: its own settings, then the shifts."""
+    """List the settings of every group: its own, then the shifts."""
     shifts = [(name, settings_of(shift, ("samples",))[0]) for name, shift in SHIFTS.items()]
     return [*settings_of(Group), *(dataclasses.replace(s, name=name, default="0") for name, s in shifts)]
 
 
 def partition_settings(partition: Any) -> list[Setting]:
-    """List what can be set of a group with this partition besides."""
+    """List the further settings of a group with this partition."""
     return settings_of(partition, GIVEN)
 
 
@@ -84,7 +89,7 @@ def _settings(name: str, hint: Any, default: Any) -> list[Setting]:
 
 
 def type_text(hint: Any) -> str:
-    """What may be given, in words."""
+    """Describe the allowed values in words."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return type_text(next(a for a in args if a is not type(None)))
@@ -96,7 +101,10 @@ def type_text(hint: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as TOML has it; of a table, what differs from its own defaults."""
+    """Write a value as TOML has it.
+
+    Of a table, what differs from its own defaults.
+    """
     if value is None:
         return UNSET
     if isinstance(value, bool | str):
@@ -117,7 +125,7 @@ def value_text(value: Any) -> str:
 
 
 def tables() -> Mapping[str, list[Setting]]:
-    """List the settings by the name of the mark between which each table stands."""
+    """List the settings by the mark of each table in the page."""
     shared = settings_of(ALGORITHMS["fedavg"])
     algorithms = {name: settings_of(ALGORITHMS[name]) for name in ("ifca", "fesem", "cfl", "fedgwc", "auto")}
     models = {f"model {name}": settings_of(build, FROM_DATA) for name, build in MODELS.items()}
@@ -141,7 +149,7 @@ def _together(own: Mapping[str, list[Setting]]) -> list[Setting]:
 
 
 def _those(names: list[str], every: list[str]) -> str:
-    """Name some of all in the shorter way."""
+    """Name some of all, as a list or as all but a few."""
     others = [name for name in every if name not in names]
     return ", ".join(names) if len(others) >= len(names) else f"all but {', '.join(others)}" if others else "all"
 
@@ -152,7 +160,7 @@ def markdown(settings: Iterable[Setting]) -> str:
 
 
 def written(page: str) -> str:
-    """Return the page with its tables made anew."""
+    """Rewrite the page's tables between their marks."""
     for name, settings in tables().items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
         before, rest = page.split(begin)

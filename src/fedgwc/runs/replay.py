@@ -1,4 +1,4 @@
-"""Recorded losses again: how would a rule have clustered these clients under other settings?
+"""Replay: recorded losses clustered again under other settings.
 
 A replay is the real algorithm on an engine that answers every cohort with what was reported in that round, so it needs no
 data, no model and no training. Up to the first split of the replay this is exact. After it the trace still holds the losses
@@ -53,7 +53,10 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """From a run folder or an npz with `ids` and `L` (and perhaps `truth`, `freq` or `counts`, `sizes`)."""
+    """Read a trace from a run folder or an npz file.
+
+    The file has `ids` and `L` (and perhaps `truth`, `freq` or `counts`, `sizes`).
+    """
     if path.is_dir():
         return trace_of(RunFolder(path).trace_with_clients(), str(path))
     if not path.is_file():
@@ -95,7 +98,7 @@ def _check_clients(name: str, values: NDArray[Any], n_clients: int, where: str) 
 
 
 class Recorded:
-    """An engine whose clients say again what they said in one round of a trace."""
+    """An engine that returns the recorded losses of one round of a trace."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -123,7 +126,9 @@ def replay(
     watch: Callable[[int, Any], None] | None = None,
     reuse: bool = False,
 ) -> Any:
-    """Run all recorded rounds; `watch` sees the state after each. A recording cannot be asked again: nobody waits.
+    """Run all recorded rounds; `watch` sees the state after each.
+
+    Recorded clients cannot be asked to evaluate, so trials, where clients wait, are off.
 
     With `reuse` a round is written over the last one, which spares copies of large matrices: for a `watch` that keeps nothing.
     """
@@ -142,7 +147,10 @@ def replay(
 
 
 def can_replay(algorithm: Algorithm[Any]) -> bool:
-    """Tell whether an algorithm follows from losses, which are all that a trace holds."""
+    """Tell whether an algorithm needs losses only.
+
+    A trace holds nothing else.
+    """
     return isinstance(algorithm, SaysWhatItNeeds) and algorithm.learns_from == "rewards"
 
 

@@ -1,4 +1,4 @@
-"""Methods side by side: mean over seeds, spread, and where each one split."""
+"""Methods side by side: mean over seeds, spread, and splits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ OWN = dict(zip(("fedavg", "auto", "ifca", "fesem", "alone", "fedgwc", "cfl", "fe
 
 @styled
 def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) -> Figure:
-    """`key` in per cent over rounds or, with `traffic`, over what was sent to and from clients."""
+    """Draw `key` in per cent over rounds or sent bytes.
+
+    With `traffic`, over what was sent to and from clients.
+    """
     from matplotlib.transforms import ScaledTranslation
 
     figure, ax = canvas((WIDE[0], WIDE[1] + 0.4 + 0.15 * max(0, len(methods) - 6)))
@@ -66,7 +69,10 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
 
 
 def short_names(names: list[str]) -> list[str]:
-    """No two alike, of about 26 letters: a long one by a setting that no other has, else by its first ones, else numbered."""
+    """Shorten names to about 26 letters, no two alike.
+
+    A long one by a setting that no other has, else by its first ones, else numbered.
+    """
     words = [name.split(" ") for name in names]
     used = Counter(word for each in words for word in each)
     found: list[str] = []
@@ -80,7 +86,10 @@ def short_names(names: list[str]) -> list[str]:
 
 
 def method_colours(methods: list[Method]) -> list[str]:
-    """An algorithm's own colour, the same in every report, unless another method has it; then one that is still free."""
+    """Choose a colour per method, by algorithm the same in every report.
+
+    Unless another method has it; then one that is still free.
+    """
     found: list[str | None] = []
     for own in (OWN.get(m.runs[0].algorithm) for m in methods):
         found.append(None if own in found else own)
@@ -89,12 +98,15 @@ def method_colours(methods: list[Method]) -> list[str]:
 
 
 def unit_of(largest: float) -> tuple[float, str]:
-    """(bytes, name) of the unit in which `largest` bytes are a short number."""
+    """Choose the unit in which `largest` bytes are a short number.
+
+    As (bytes, name).
+    """
     return next(((size, name) for size, name in UNITS if largest >= size), UNITS[-1])
 
 
 def traffic_of(method: Method, at: Floats) -> Floats:
-    """Mean over seeds of the bytes that had been sent, both ways, by the rounds `at`."""
+    """Average over seeds the bytes sent, both ways, by the rounds `at`."""
     total = np.zeros(len(at))
     for key in ("bytes_down", "bytes_up"):
         rounds, values = method.curve(key)

@@ -51,7 +51,10 @@ def _cluster(ax: Axes, w: Weights, x: Floats, face: str, i: int, total: int) -> 
 
 
 def apart(places: list[float], gap: float) -> list[int]:
-    """Which of the rising places to name, so that no two are nearer to each other than `gap`: of very many not all."""
+    """Choose positions to label, at least `gap` apart.
+
+    The positions rise; of very many not all are labelled.
+    """
     named: list[int] = []
     for i, place in enumerate(places):
         if not named or place - places[named[-1]] >= gap:
