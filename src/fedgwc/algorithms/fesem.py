@@ -34,6 +34,8 @@ class FeSEMState(GroupState):
     def labels(self) -> Ids:
         """Return each client's centre [N].
 
+        A client whose centre is not known yet is put into the largest group.
+
         A client whose centre is not known yet is served by the largest group's.
         """
         return most_common(self.nearest)

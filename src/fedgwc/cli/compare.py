@@ -159,7 +159,9 @@ def _settings(algorithm: str, axes: list[tuple[str, list[Any]]]) -> Iterator[Set
 
 
 def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) -> list[Assignment]:
-    """Return the client updates after which every run stops.
+    """Return the assignments that stop every run at equal client updates.
+
+    With --equal updates: as many as one cohort a round makes.
 
     With --equal updates: as many as one cohort a round makes.
     """

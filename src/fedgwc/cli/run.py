@@ -95,7 +95,9 @@ def _algorithm_of(folder: RunFolder) -> str:
 
 
 def _asked(recipe: str | None, sets: list[str], out: Path | None, scale: str) -> Job:
-    """Return the experiment to resume.
+    """Return the recipe or settings to resume with; None: the folder's.
+
+    Without a recipe, `sets` change what the folder itself says.
 
     Without a recipe, `sets` change what the folder itself says.
     """

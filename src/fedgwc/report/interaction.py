@@ -162,7 +162,7 @@ def _weights(run: Run, algorithm: Algorithm[Any]) -> Section | None:
 
 
 def _seen(run: Run, found: list[Weights]) -> str:
-    """Select clients that have a weight or an interval."""
+    """Say how many clients have no weight, or no interval."""
     known, once = sum(len(w.clients) for w in found), sum(int(w.once.sum()) for w in found)
     few = f" Hollow: {plural(once, 'client')} seen once since then, without an interval." if once else ""
     rest = len(run.clusters) - known

@@ -54,7 +54,7 @@ class Checkpoint(Generic[State, Memory]):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run's ending: completed, or why not."""
+    """The end of a run, by completion or interruption."""
 
     clustering: Clustering
     done: int  # rounds

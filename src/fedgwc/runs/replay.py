@@ -128,6 +128,8 @@ def replay(
 ) -> Any:
     """Run all recorded rounds; `watch` sees the state after each.
 
+    No client sits out for a trial, because recorded clients cannot be asked later.
+
     Recorded clients cannot be asked to evaluate, so trials, where clients wait, are off.
 
     With `reuse` a round is written over the last one, which spares copies of large matrices: for a `watch` that keeps nothing.

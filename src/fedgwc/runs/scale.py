@@ -84,7 +84,7 @@ def _small(data: Mapping[str, Any], made_root: Path | None) -> Tables:
 
 
 def _fewer(groups: Any) -> list[Tables]:
-    """Share CLIENTS out as the groups share theirs, at least two each."""
+    """Share CLIENTS out among the groups by size, at least two each."""
     checked = convert(groups, tuple[Group, ...], "data.groups")
     total = sum(group.clients for group in checked)
     kept = [min(group.clients, max(2, round(CLIENTS * group.clients / total))) for group in checked]
