@@ -72,7 +72,7 @@ class Aggregator:
         new = self._moved(server, self._combined(server, updates), updates.n_params)
         return _unless_overflown(new, server)
 
-    def steps(self, servers: Sequence[Server], updates: Updates, own: Ids) -> list[Server]:
+    def steps(self, servers: Sequence[Server], updates: Updates, server_of: Ids) -> list[Server]:
         """Move every server by its own cohort's answers.
 
         The same as `step` one by one; `own` [n] is the server of each answer.
@@ -80,13 +80,13 @@ class Aggregator:
         if len(servers) == 1:
             return [self.step(servers[0], updates)]
         if self.combine != "mean":
-            return [self.step(s, updates.rows(np.flatnonzero(own == i))) for i, s in enumerate(servers)]
-        answered = np.flatnonzero(np.bincount(own))  # a server without a single answer stays as it is
+            return [self.step(s, updates.rows(np.flatnonzero(server_of == i))) for i, s in enumerate(servers)]
+        answered = np.flatnonzero(np.bincount(server_of))  # a server without a single answer stays as it is
         if not len(answered):
             return list(servers)
         places = answered.tolist()
         before = _stacked([servers[i] for i in places])
-        new = self._moved(before, self._means(updates, answered.searchsorted(own)), updates.n_params)
+        new = self._moved(before, self._means(updates, answered.searchsorted(server_of)), updates.n_params)
         moved = _unstacked(_unless_overflown(new, before))
         if len(places) < len(servers):  # views would keep a whole cohort's models alive as long as any one of them
             moved = [Server(s.theta.clone(), None if s.velocity is None else s.velocity.clone()) for s in moved]
@@ -157,10 +157,10 @@ def _unless_overflown(new: Server, old: Server) -> Server:
 
 def _stacked(servers: Sequence[Server]) -> Server:
     theta, velocities = stacked([s.theta for s in servers]), [s.velocity for s in servers]
-    known = [v for v in velocities if v is not None]
-    if not known:
+    velocities_set = [v for v in velocities if v is not None]
+    if not velocities_set:
         return Server(theta)
-    return Server(theta, stacked([torch.zeros_like(known[0]) if v is None else v for v in velocities]))
+    return Server(theta, stacked([torch.zeros_like(velocities_set[0]) if v is None else v for v in velocities]))
 
 
 def _unstacked(server: Server) -> list[Server]:

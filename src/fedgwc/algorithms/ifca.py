@@ -62,8 +62,8 @@ class IFCA(Groups[IFCAState]):
         chosen = state.chosen.copy()
         chosen[clients[answered]] = round.plan.which[answered]
         # Over Flower somebody may have stood in who never chose.
-        known = np.where(chosen < 0, state.labels(), chosen)
-        return IFCAState(chosen), known[round.updates.clients], None
+        groups = np.where(chosen < 0, state.labels(), chosen)
+        return IFCAState(chosen), groups[round.updates.clients], None
 
     def grow(self, state: IFCAState, rows: Ids) -> tuple[IFCAState, Parents]:
         return IFCAState(np.concatenate([state.chosen, rows])), None

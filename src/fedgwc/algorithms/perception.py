@@ -25,7 +25,7 @@ def upv_distances(V: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]
 
     One matrix product per block: the squared distance of whole rows minus the two entries that a pair leaves out.
     """
-    own = np.diag(V)
+    diagonal = np.diag(V)
     centre = V.mean(0, dtype=np.float64).astype(V.dtype)  # subtracted, so that no digits cancel
     cut = blocks(len(V))
     squares = np.concatenate([((V[k] - centre) ** 2).sum(1) for k in cut])
@@ -34,8 +34,8 @@ def upv_distances(V: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]
         for j in cut[i:]:
             d = squares[k, None] + squares[j]
             d -= 2 * (rows @ (V[j] - centre).T)
-            d -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
-            d -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
+            d -= (diagonal[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
+            d -= (V[k, j] - diagonal[j]) ** 2  # entry j: (P_kj - P_jj)^2
             np.maximum(d, 0.0, out=d)
             if j == k:
                 d = (d + d.T) / 2

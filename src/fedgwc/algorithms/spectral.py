@@ -42,7 +42,7 @@ def _leading_eigenvectors(A: NDArray[Any], n: int) -> Floats:
 
 
 def largest_eigenpairs(
-    like: NDArray[Any], n: int, product: Callable[[NDArray[Any]], NDArray[Any]], whole: Callable[[], NDArray[Any]]
+    like: NDArray[Any], n: int, product: Callable[[NDArray[Any]], NDArray[Any]], full_matrix: Callable[[], NDArray[Any]]
 ) -> tuple[Floats, Floats]:
     """Return the largest eigenvalues [n] and eigenvectors [K, n].
 
@@ -60,7 +60,7 @@ def largest_eigenpairs(
             return np.asarray(values[::-1], np.float64), np.asarray(vectors[:, ::-1], np.float64)
         except ArpackNoConvergence:
             pass
-    values, vectors = linalg.eigh(whole(), subset_by_index=[K - n, K - 1])
+    values, vectors = linalg.eigh(full_matrix(), subset_by_index=[K - n, K - 1])
     return np.asarray(values[::-1], np.float64), np.asarray(vectors[:, ::-1], np.float64)
 
 
@@ -129,14 +129,14 @@ def coordinates(distances: NDArray[Any], n: int) -> Floats:
         y = -0.5 * (distances @ (x - x.mean()))
         return np.asarray(y - y.mean())
 
-    def whole() -> NDArray[Any]:
+    def full_matrix() -> NDArray[Any]:
         rows = distances - distances.mean(0)
         return np.asarray(-0.5 * (rows - rows.mean(1, keepdims=True)))
 
     most = max(float(distances.max()), -float(distances.min()))
     if not most:
         return np.zeros((K, 0))  # ARPACK cannot start on a zero matrix
-    values, vectors = largest_eigenpairs(distances, n, product, whole)
+    values, vectors = largest_eigenpairs(distances, n, product, full_matrix)
     real = values > max(1e-9, K * np.finfo(distances.dtype).eps) * max(most, 1e-12)  # larger than rounding errors
     return np.asarray(vectors[:, real] * np.sqrt(K), np.float64)
 

@@ -13,7 +13,7 @@ from fedgwc.data.rows import Rows
 from fedgwc.data.sources.client_file import load
 from fedgwc.engines.simulator import Simulator
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.saved_models import Inputs, filled, inputs_of, model_files, network_of
+from fedgwc.runs.saved_models import Inputs, inputs_of, model_files, network_of, with_weights
 from fedgwc.runs.tables import Table, show
 from fedgwc.training.flat_model import FlatModel
 
@@ -39,7 +39,7 @@ def assign(run: Path, data: Path) -> tuple[list[Path], list[float], list[float]]
     federation = _client(data, inputs_of(config))
     module = network_of(config)
     engine = Simulator(federation, module)
-    models = torch.stack([FlatModel(filled(module, f)).vector() for f in files])
+    models = torch.stack([FlatModel(with_weights(module, f)).vector() for f in files])
     n = len(files)
     scores = engine.evaluate(np.zeros(n, np.int64), models, np.arange(n), "train")
     return files, scores.loss.tolist(), (scores.correct.sum(1) / scores.total.sum(1)).tolist()

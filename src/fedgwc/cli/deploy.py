@@ -22,10 +22,10 @@ def init_command(folder: Path, **decided: Any) -> None:
     _need_flower()
     from fedgwc.flower.deploy.network import exposed
     from fedgwc.flower.deploy.write import UNDEALT, Plan, init
-    from fedgwc.runs.plugins import named
+    from fedgwc.runs.plugins import plugin_files
 
     plan = Plan(**decided)
-    configs = init(folder, plan, named())
+    configs = init(folder, plan, plugin_files())
     show(Table(["node", "serves"], [[f"node-{i}", config] for i, config in enumerate(configs, 1)]))
     print(f"\nWritten: {folder}. Read {folder / 'README.md'}, then: fedgwc deploy check {folder}")
     if any(UNDEALT in config for config in configs):

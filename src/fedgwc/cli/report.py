@@ -8,7 +8,7 @@ from fedgwc.core.errors import InputError
 from fedgwc.io.atomic import write_atomically
 from fedgwc.io.files import ordinary
 from fedgwc.report import build
-from fedgwc.runs.delayed_progress import Patient
+from fedgwc.runs.delayed_progress import DelayedWatcher
 from fedgwc.runs.progress import watcher
 
 PAGE = b"<!doctype html>"  # how all of them begin
@@ -37,7 +37,7 @@ def _is_page(path: Path) -> bool:
 
 
 def _write(runs: list[Path], out: Path, figures: Path | None) -> None:
-    progress = Patient(watcher())
+    progress = DelayedWatcher(watcher())
     page = build(runs, progress)
     from fedgwc.report.page import html
     from fedgwc.report.render import write_files

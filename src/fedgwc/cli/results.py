@@ -14,9 +14,9 @@ from fedgwc.reproduce.page import needs, page, pictures_of
 from fedgwc.reproduce.paper import paper
 
 
-def keep_command(runs: Sequence[Path], into: Path, given: Mapping[str, str]) -> None:
+def keep_command(runs: Sequence[Path], into: Path, provenance: Mapping[str, str]) -> None:
     for run in runs:
-        kept = keep(run, into, given)
+        kept = keep(run, into, provenance)
         print(f"Kept: {kept} ({size_of(kept) / 1000:.0f} kB)")
 
 

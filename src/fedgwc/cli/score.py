@@ -79,8 +79,8 @@ def read_labels(path: Path) -> tuple[dict[str, str], dict[str, str] | None]:
     if len(head) < 2 or head[3:] not in ([], ["name"]):
         raise InputError(f"{path} must have the columns client,cluster and perhaps group and name, got {','.join(head)}")
     labels = {row[0]: row[1] for row in rows}
-    known = len(head) > 2 and all(row[2] for row in rows)
-    return labels, {row[0]: row[2] for row in rows} if known else None
+    has_groups = len(head) > 2 and all(row[2] for row in rows)
+    return labels, {row[0]: row[2] for row in rows} if has_groups else None
 
 
 def _table(path: Path) -> tuple[list[str], list[list[str]]]:

@@ -18,8 +18,8 @@ def why_of(folder: RunFolder) -> str | None:
     algorithm = experiment(folder.config()["experiment"]).algorithm
     if not isinstance(algorithm, Auto):
         return None
-    known = folder.path / "clients.npz"
-    too_few = algorithm.too_few(len(read_npz(known)["sizes"])) if known.is_file() else ""
+    clients_file = folder.path / "clients.npz"
+    too_few = algorithm.too_few(len(read_npz(clients_file)["sizes"])) if clients_file.is_file() else ""
     try:
         return printable(why(folder.verdicts(), too_few))
     except (KeyError, TypeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedgwc.report.content import Page
-from fedgwc.runs.delayed_progress import each
+from fedgwc.runs.delayed_progress import map_with_progress
 from fedgwc.runs.progress import SILENT, Watcher
 
 
@@ -20,5 +20,5 @@ def build(paths: list[Path], progress: Watcher = SILENT) -> Page:
     from fedgwc.report.theme import needs_extra
 
     needs_extra()
-    runs = each(load, find_runs(paths), "runs read", progress)
+    runs = map_with_progress(load, find_runs(paths), "runs read", progress)
     return one_run(runs[0], progress) if len(runs) == 1 else several_runs(runs)

@@ -43,8 +43,8 @@ def clearest(run: Run, trace: Trace) -> Cohort | None:
 
 def _cohort(trace: Trace, row: int) -> Cohort | None:
     ids, losses = trace.ids[row], trace.losses[row]
-    whole = (ids >= 0) & np.isfinite(losses).all(1)  # those who made every step
-    if whole.sum() < 3 or losses.shape[1] < 2:
+    complete = (ids >= 0) & np.isfinite(losses).all(1)  # those who made every step
+    if complete.sum() < 3 or losses.shape[1] < 2:
         return None
-    x = losses[whole].astype(np.float64)
-    return Cohort(row + 1, ids[whole], x, gaussian_rewards(losses[whole]))
+    x = losses[complete].astype(np.float64)
+    return Cohort(row + 1, ids[complete], x, gaussian_rewards(losses[complete]))

@@ -30,7 +30,7 @@ from fedgwc.report.matrices import (
     children_of,
     has_plane,
     plane,
-    whole,
+    whole_federation,
 )
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
@@ -68,7 +68,7 @@ def _matrices(run: Run, rule: ByLosses) -> Section:
         when = f"cluster {m.cluster} at its split, round {m.round}"
         if m.P is not None:
             pictures += _pair(f"{m.cluster}", when, m.P, affinity_of(rule, m.P, m.distances), into, order)
-    P, W = whole(run, rule)
+    P, W = whole_federation(run, rule)
     pictures += _pair("end", "all clients at the end", P, W, run.clusters, tree.order(run))
     hidden = len(at_splits(run)) - len(shown)
     lead = "Rows and columns are clients, ordered by cluster: clients that get along form bright blocks in W. "
@@ -163,9 +163,9 @@ def _weights(run: Run, algorithm: Algorithm[Any]) -> Section | None:
 
 def _seen(run: Run, found: list[Weights]) -> str:
     """Say how many clients have no weight, or no interval."""
-    known, once = sum(len(w.clients) for w in found), sum(int(w.once.sum()) for w in found)
+    weighted, once = sum(len(w.clients) for w in found), sum(int(w.once.sum()) for w in found)
     few = f" Hollow: {plural(once, 'client')} seen once since then, without an interval." if once else ""
-    rest = len(run.clusters) - known
+    rest = len(run.clusters) - weighted
     return few + (f" Not shown: {plural(rest, 'client')} not seen since then." if rest else "")
 
 

@@ -49,8 +49,8 @@ def at_splits(run: Run) -> list[Matrix]:
     Where there is a tree, it knows none of them.
     """
     ended = {n.id: n.ended for n in run.nodes}
-    made = (m for m in run.matrices if m.round is not None and ended.get(m.cluster, m.round) == m.round)
-    return sorted(made, key=lambda m: (m.round or 0, m.cluster))
+    matrices = (m for m in run.matrices if m.round is not None and ended.get(m.cluster, m.round) == m.round)
+    return sorted(matrices, key=lambda m: (m.round or 0, m.cluster))
 
 
 def at_end(run: Run) -> list[Matrix]:
@@ -69,7 +69,7 @@ def children_of(run: Run, matrix: Matrix) -> Ids:
     return into
 
 
-def whole(run: Run, rule: ByLosses) -> tuple[Floats, Floats]:
+def whole_federation(run: Run, rule: ByLosses) -> tuple[Floats, Floats]:
     """Assemble P and W [N, N] of all clients.
 
     Pairs that were parted keep their values of then; 0: never met.
@@ -84,8 +84,8 @@ def whole(run: Run, rule: ByLosses) -> tuple[Floats, Floats]:
 
 def has_plane(matrix: Matrix) -> bool:
     """Tell whether at least four clients have been seen."""
-    known = matrix.paths is not None if matrix.P is None else bool(matrix.P.any())
-    return known and len(matrix.members) >= 4
+    seen = matrix.paths is not None if matrix.P is None else bool(matrix.P.any())
+    return seen and len(matrix.members) >= 4
 
 
 def plane(matrix: Matrix, rule: ByLosses) -> tuple[Floats, tuple[str, str]]:

@@ -22,8 +22,8 @@ def members_section(run: Run) -> Section | None:
 
 
 def _rows(run: Run, clients: list[int]) -> list[list[Cell]]:
-    known = run.per_client or {}
-    accuracy = dict(zip(known["clients"].tolist(), known["accuracy"].tolist(), strict=True)) if "accuracy" in known else {}
+    scores = run.per_client or {}
+    accuracy = dict(zip(scores["clients"].tolist(), scores["accuracy"].tolist(), strict=True)) if "accuracy" in scores else {}
     rows = []
     for k in clients:
         where = [run.clusters[k]] if run.truth is None else [run.clusters[k], run.truth[k]]

@@ -12,7 +12,7 @@ from importlib import resources
 from fedgwc.report.content import Page
 from fedgwc.report.render import inline
 from fedgwc.report.theme import DARK, LIGHT
-from fedgwc.runs.delayed_progress import each
+from fedgwc.runs.delayed_progress import map_with_progress
 from fedgwc.runs.progress import SILENT, Watcher
 
 
@@ -25,7 +25,7 @@ def html(page: Page, progress: Watcher = SILENT) -> str:
     from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    pictures = zip(page.pictures, each(inline, page.pictures, "figures drawn", progress), strict=True)
+    pictures = zip(page.pictures, map_with_progress(inline, page.pictures, "figures drawn", progress), strict=True)
     script = _file("sort.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.from_string(_file("page.html.j2")).render(

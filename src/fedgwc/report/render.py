@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedgwc.report.theme import ROLES, house_style
-from fedgwc.runs.delayed_progress import each
+from fedgwc.runs.delayed_progress import map_with_progress
 from fedgwc.runs.progress import SILENT, Watcher
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def inline(picture: Picture) -> str:
 def write_files(pictures: list[Picture], folder: Path, progress: Watcher = SILENT) -> list[Path]:
     """Write each picture as NAME.svg and NAME.png, on white."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = each(lambda picture: _write(picture, folder), pictures, "figures written", progress)
+    written = map_with_progress(lambda picture: _write(picture, folder), pictures, "figures written", progress)
     return [path for pair in written for path in pair]
 
 

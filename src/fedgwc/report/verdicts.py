@@ -63,17 +63,17 @@ def why_section(run: Run) -> Section | None:
 def _lead(run: Run) -> str:
     moved = [j.verdict for j in run.verdicts if j.verdict.reason == "moved"]
     counts = Counter((j.verdict.divides, j.verdict.reason) for j in run.verdicts if j.verdict.reason not in TRIALS)
-    said = f"{plural(counts.total(), 'window')} of rounds came to an end."
+    text = f"{plural(counts.total(), 'window')} of rounds came to an end."
     for divides, fate in ((True, "Divided"), (False, "Left whole")):
         reasons = [f"{REASONS[reason]} ({n})" for (d, reason), n in counts.most_common() if d == divides]
-        said += f" {fate}: {', '.join(reasons)}." if reasons else ""
+        text += f" {fate}: {', '.join(reasons)}." if reasons else ""
     if moved:
-        said += f" Moved later to the other side of a division: {plural(sum(sum(v.sizes[1:]) for v in moved), 'client')}."
+        text += f" Moved later to the other side of a division: {plural(sum(sum(v.sizes[1:]) for v in moved), 'client')}."
     for reason, fate in (("confirmed", "Confirmed later"), ("rejoined", "Undone later")):
         n = sum(j.verdict.reason == reason for j in run.verdicts)
-        said += f" {fate}: {plural(n, 'division')}." if n else ""
+        text += f" {fate}: {plural(n, 'division')}." if n else ""
     last = run.verdicts[-1]
-    return said if run.splits else f"{said} At the last, in round {last.round:,}, {last.why}."
+    return text if run.splits else f"{text} At the last, in round {last.round:,}, {last.why}."
 
 
 def _rule(a: Auto) -> str:
@@ -105,11 +105,11 @@ def _waiting(run: Run, algorithm: Auto) -> str:
         return ""
     visits = matrices[0].visits
     if visits.ndim == 2:
-        what, seen, known = "pair", "met", visits[~np.eye(len(visits), dtype=bool)]
+        what, seen, counts_seen = "pair", "met", visits[~np.eye(len(visits), dtype=bool)]
     else:
-        what, seen, known = "client", "been seen", visits
+        what, seen, counts_seen = "client", "been seen", visits
     wanted = algorithm.visits_wanted(visits.ndim == 2)
-    often = int(np.median(known))
+    often = int(np.median(counts_seen))
     fewer = ", or fewer visits" if algorithm.visits > 1 else ""
     so_far = f"the median {what} has {seen} {plural(often, 'time')}. It takes more rounds{fewer}."
     if often >= wanted and visits.ndim == 2:  # all that is missing is training

@@ -28,7 +28,7 @@ SMALL = ("labels.csv", "clients.npz", "per_client.npz")  # a report can be made 
 _FOLDERS = re.compile(r"(?<![\w/:.])~?/(?=[\w.])(?:[^\s/'\"]+/)*")
 
 
-def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
+def keep(run: Path, into: Path, provenance: Mapping[str, str] | None = None) -> Path:
     """Copy a finished run's small files to `into`/RECIPE/NAME.
 
     `given` adds to its provenance what the run itself does not know.
@@ -39,12 +39,12 @@ def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
     if outcome.made:
         raise InputError(f"{run} was made on made data (--scale smoke), which are no result; keep a run on real data")
     config = without_paths(outcome.config)
-    folder = _place(into / folder_name(outcome.recipe, "the recipe") / run.resolve().name, config)
+    folder = _free_folder(into / folder_name(outcome.recipe, "the recipe") / run.resolve().name, config)
     (folder / "splits").mkdir(parents=True)
     _write_json(folder / "config.json", config, indent=2)
     rows = thinned(RunFolder(run).metrics())
     write_atomically(folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
-    _write_json(folder / PROVENANCE, without_paths(_provenance(outcome, given or {})), indent=2)
+    _write_json(folder / PROVENANCE, without_paths(_provenance(outcome, provenance or {})), indent=2)
     for name in SMALL:
         shutil.copyfile(run / name, folder / name)
     if (run / "splits" / "tree.json").is_file():
@@ -54,7 +54,7 @@ def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
     return folder
 
 
-def _place(wanted: Path, config: Mapping[str, Any]) -> Path:
+def _free_folder(wanted: Path, config: Mapping[str, Any]) -> Path:
     """Return `wanted`, or `wanted`-2 and so on if it is taken.
 
     It is taken where a run with other settings is kept under that name.
@@ -83,16 +83,16 @@ def without_paths(value: Any) -> Any:
     return _FOLDERS.sub("", value) if isinstance(value, str) else value
 
 
-def _provenance(outcome: Outcome, given: Mapping[str, str]) -> dict[str, Any]:
+def _provenance(outcome: Outcome, provenance: Mapping[str, str]) -> dict[str, Any]:
     finished = datetime.datetime.fromtimestamp((outcome.path / "metrics.jsonl").stat().st_mtime, datetime.UTC)
-    known = {
+    defaults = {
         "command": UNKNOWN,
         "commit": UNKNOWN,
         "hardware": UNKNOWN,
         "versions": outcome.config.get("versions", {}),
         "date": finished.date().isoformat(),
     }
-    return {**known, **given, **outcome.provenance, "seconds": outcome.last.get("seconds")}
+    return {**defaults, **provenance, **outcome.provenance, "seconds": outcome.last.get("seconds")}
 
 
 def _copy_what_fits(run: Path, folder: Path, pattern: str) -> None:

@@ -15,7 +15,7 @@ from fedgwc.reproduce.effort import effort_table
 from fedgwc.reproduce.lines import Line, changes, lines_of
 from fedgwc.reproduce.outcome import Outcome, read_all
 from fedgwc.reproduce.paper import ACCURACIES, METRICS, OURS, Entry, Row, paper
-from fedgwc.reproduce.plan import today
+from fedgwc.reproduce.plan import settings_today
 from fedgwc.reproduce.render import compared, markdown, minus, tables
 from fedgwc.reproduce.verdict import SEEDS, Kind
 from fedgwc.runs.tables import Table
@@ -60,7 +60,7 @@ def page(results: Path, figures: Path | None = None) -> str:
 
 
 def needs(row: Row) -> str:
-    job = today(row.recipe, row.algorithm, row.set)
+    job = settings_today(row.recipe, row.algorithm, row.set)
     runs = f"{SEEDS} runs" if row.values else "a run"
     return f"needs {runs} of {job['rounds']:,} rounds on {job['data']['name']}"
 
@@ -102,14 +102,14 @@ def _findings(found: dict[str, list[Line]]) -> list[str]:
 
     The tables have the others.
     """
-    said: dict[str, list[str]] = {kind: [] for kind in ("reproduced", "not reproduced")}
+    findings: dict[str, list[str]] = {kind: [] for kind in ("reproduced", "not reproduced")}
     for line in (line for lines in found.values() for line in lines if line.runs):
         for metric in line.row.values:
             text = f"- {line.row.recipe}, {line.method}: {_finding(line, metric)}"
             kind = line.verdict(metric).kind
-            if kind in said and text not in said[kind]:
-                said[kind].append(text)
-    return [f"{kind.capitalize()}:\n\n" + "\n".join(texts) + "\n" for kind, texts in said.items() if texts]
+            if kind in findings and text not in findings[kind]:
+                findings[kind].append(text)
+    return [f"{kind.capitalize()}:\n\n" + "\n".join(texts) + "\n" for kind, texts in findings.items() if texts]
 
 
 def _finding(line: Line, metric: str) -> str:
@@ -137,12 +137,12 @@ def _entry(name: str, entry: Entry, lines: Sequence[Line], figures: Path | None)
 
 def _missing(lines: Sequence[Line]) -> list[str]:
     """List the paper's values without a run."""
-    told: dict[str, list[str]] = {}
+    by_text: dict[str, list[str]] = {}
     for line in (line for line in lines if not line.runs):
         values = ", ".join(f"{METRICS[m].title} {minus(value.text)}" for m, value in line.row.values.items())
-        told.setdefault(f"{line.row.recipe} ({line.needs})", []).append(f"{line.method} {values}".rstrip())
-    listed = (f"- {what}: {'; '.join(some)}" for what, some in told.items())
-    return ["\n".join(["Not run:\n", *listed, ""])] if told else []
+        by_text.setdefault(f"{line.row.recipe} ({line.needs})", []).append(f"{line.method} {values}".rstrip())
+    listed = (f"- {what}: {'; '.join(some)}" for what, some in by_text.items())
+    return ["\n".join(["Not run:\n", *listed, ""])] if by_text else []
 
 
 def _efforts(results: Path, outcomes: Sequence[Outcome]) -> str:
@@ -159,9 +159,9 @@ def _runs(results: Path, outcomes: Sequence[Outcome]) -> str:
     for o in outcomes:
         p = o.provenance
         command = re.sub(r"seed=\d+", "seed=SEED", str(p.get("command", "unknown")))
-        made = [str(p.get(key, "unknown")) for key in ("commit", "date", "hardware", "seconds")]
+        cells = [str(p.get(key, "unknown")) for key in ("commit", "date", "hardware", "seconds")]
         versions = ", ".join(f"{k} {v}" for k, v in (p.get("versions") or {}).items() if k != "machine")
-        rows.append([o.path.relative_to(results).as_posix(), f"`{command}`", *made, versions])
+        rows.append([o.path.relative_to(results).as_posix(), f"`{command}`", *cells, versions])
     table = Table(["folder in results/", "command", "commit", "date", "hardware", "seconds", "versions"], rows)
     lead = (
         "Each folder also holds the full settings (`config.json`) and the course of the run (`metrics.jsonl`). Folders and\n"
@@ -205,17 +205,17 @@ def between(texts: Sequence[str]) -> str:
 def without_common(table: Table) -> tuple[Table, str]:
     """Move columns with a single value into a sentence."""
     same = [len({row[i] for row in table.rows}) == 1 and len(table.rows) > 1 for i in range(len(table.head))]
-    said = [f"{name}: {table.rows[0][i]}" for i, name in enumerate(table.head) if same[i]]
+    shared = [f"{name}: {table.rows[0][i]}" for i, name in enumerate(table.head) if same[i]]
     kept = [[cell for cell, drop in zip(row, same, strict=True) if not drop] for row in [table.head, *table.rows]]
-    return Table(kept[0], kept[1:]), f"All have {'; '.join(said)}." if said else ""
+    return Table(kept[0], kept[1:]), f"All have {'; '.join(shared)}." if shared else ""
 
 
 def _settings(lines: Iterable[Line]) -> str:
     """List the settings of runs that differ from today's."""
-    told: dict[str, list[str]] = {}
+    by_text: dict[str, list[str]] = {}
     for line in lines:
         for change in changes(line):
             who = f"{line.row.recipe} {line.method}"
-            told[change] = [*(names := told.get(change, [])), *([] if who in names else [who])]
-    listed = (f"- `{change}`: {', '.join(who)}" for change, who in told.items())
-    return "\n".join(["Settings of these runs that are others today:\n", *listed, ""]) if told else ""
+            by_text[change] = [*(names := by_text.get(change, [])), *([] if who in names else [who])]
+    listed = (f"- `{change}`: {', '.join(who)}" for change, who in by_text.items())
+    return "\n".join(["Settings of these runs that are others today:\n", *listed, ""]) if by_text else ""

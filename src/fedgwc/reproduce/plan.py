@@ -39,34 +39,34 @@ def plan(rows: Iterable[Row], presets: Sequence[str], n_seeds: int, scale: str, 
     runs: dict[str, Planned] = {}
     for row in rows:
         for algorithm in presets if row.algorithm == "fedgwc" else [row.algorithm]:
-            own = telling(row, algorithm)
+            settings = own_settings(row, algorithm)
             quick = (*SMOKE[""], *SMOKE.get(algorithm, ())) if scale == "smoke" else ()
             for seed in range(n_seeds):
-                job = scaled_experiment(row.recipe, [*quick, *sets, *_chosen(algorithm, own), f"seed={seed}"], scale)
-                planned = Planned("-".join([job.recipe, algorithm, *map(short, own), f"seed{seed}"]), row, job)
+                job = scaled_experiment(row.recipe, [*quick, *sets, *_assignments(algorithm, settings), f"seed={seed}"], scale)
+                planned = Planned("-".join([job.recipe, algorithm, *map(short_setting, settings), f"seed{seed}"]), row, job)
                 runs.setdefault(planned.name, planned)
     return list(runs.values())
 
 
 @cache
-def telling(row: Row, algorithm: str) -> tuple[str, ...]:
+def own_settings(row: Row, algorithm: str) -> tuple[str, ...]:
     """List a row's settings that differ from the recipe's."""
-    plain = today(row.recipe, algorithm, ())
-    return tuple(s for s in row.set if today(row.recipe, algorithm, (s,)) != plain)
+    plain = settings_today(row.recipe, algorithm, ())
+    return tuple(s for s in row.set if settings_today(row.recipe, algorithm, (s,)) != plain)
 
 
 @cache
-def today(recipe: str, algorithm: str, sets: tuple[str, ...]) -> dict[str, Any]:
+def settings_today(recipe: str, algorithm: str, sets: tuple[str, ...]) -> dict[str, Any]:
     """Return a row's settings with today's package, as plain tables.
 
     Shared, so not to be changed.
     """
-    job = scaled_experiment(recipe, _chosen(algorithm, sets))
+    job = scaled_experiment(recipe, _assignments(algorithm, sets))
     tables: dict[str, Any] = json.loads(json.dumps(job.to_json()))
     return tables
 
 
-def _chosen(algorithm: str, sets: Iterable[str]) -> list[str]:
+def _assignments(algorithm: str, sets: Iterable[str]) -> list[str]:
     return [f"algorithm.name={algorithm}", *(s for s in sets if not is_idle(s, algorithm))]
 
 
@@ -79,7 +79,7 @@ def is_idle(setting: str, algorithm: str) -> bool:
     return table == "algorithm" and name.split(".")[0] not in setting_names(ALGORITHMS[algorithm])
 
 
-def short(setting: str) -> str:
+def short_setting(setting: str) -> str:
     """Shorten `algorithm.aggregator.momentum=0.9` to `momentum=0.9`."""
     key, _, value = setting.partition("=")
     return f"{key.split('.')[-1]}={value}"

@@ -20,8 +20,8 @@ CSV_HEAD = ("table", "recipe", "method", "metric", "paper", "paper_std", "ours",
 
 def tables(lines: Sequence[Line]) -> list[Table]:
     """Make the tables that the lines have values for: accuracies, scores, pictures."""
-    made = (accuracy_table(lines), score_table(lines), picture_table(lines))
-    return [table for table in made if table.rows]
+    candidates = (accuracy_table(lines), score_table(lines), picture_table(lines))
+    return [table for table in candidates if table.rows]
 
 
 def accuracy_table(lines: Sequence[Line]) -> Table:
@@ -47,8 +47,8 @@ def score_table(lines: Sequence[Line]) -> Table:
         for metric in SCORES:
             if (paper := line.row.values.get(metric)) is not None:
                 ours = compared(line, metric, paper)
-                said = [METRICS[metric].title, minus(paper.text), ours, str(line.verdict(metric))]
-                rows.append([line.row.recipe, line.method, *said])
+                cells = [METRICS[metric].title, minus(paper.text), ours, str(line.verdict(metric))]
+                rows.append([line.row.recipe, line.method, *cells])
     return Table(["data", "method", "score", "paper", "ours", "verdict"], rows)
 
 
@@ -107,7 +107,7 @@ def csv_text(name: str, lines: Sequence[Line]) -> str:
                 mean = statistics.fmean(values) if values else ""
                 std = statistics.stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else ""
                 off = difference(values, paper) if values else ""
-                known = [name, line.row.recipe, line.method, by, paper.mean, "" if paper.std is None else paper.std]
+                cells = [name, line.row.recipe, line.method, by, paper.mean, "" if paper.std is None else paper.std]
                 effort = line.effort
-                writer.writerow([*known, mean, std, off, effort.seeds, effort.rounds, str(line.verdict(metric, by))])
+                writer.writerow([*cells, mean, std, off, effort.seeds, effort.rounds, str(line.verdict(metric, by))])
     return out.getvalue()

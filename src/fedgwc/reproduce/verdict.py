@@ -31,10 +31,10 @@ class Effort:
     rounds: int  # of the shortest run
     full_rounds: int
     made: bool = False  # on made data
-    others: tuple[str, ...] = ()  # settings that are not the paper's
+    differing: tuple[str, ...] = ()  # settings that are not the paper's
 
     def shortfall(self, seeds: int = SEEDS) -> str:
-        lacks = ["made data"] if self.made else [f"other {', '.join(self.others)}"] if self.others else []
+        lacks = ["made data"] if self.made else [f"other {', '.join(self.differing)}"] if self.differing else []
         lacks += [f"{self.rounds:,} of {self.full_rounds:,} rounds"] if self.rounds < self.full_rounds else []
         lacks += [f"{self.rounds:,} rounds, not {self.full_rounds:,}"] if self.rounds > self.full_rounds else []
         lacks += [f"{self.seeds} of {seeds} seeds"] if self.seeds < seeds else []

@@ -214,15 +214,15 @@ class Driver:
 
     def _save_clients(self) -> None:
         if self.folder is not None:
-            known = self.site.clients()
-            self.folder.save_clients(known.counts, known.sizes, known.groups, known.names)
+            metadata = self.site.clients()
+            self.folder.save_clients(metadata.counts, metadata.sizes, metadata.groups, metadata.names)
 
     def _finish(self, state: Any, clustering: Clustering) -> None:
         if self.folder is not None:
             save_end(self.folder, self.course.algorithm, state)
-            known = self.site.clients()
+            metadata = self.site.clients()
             of_clients = clustering.numbers[clustering.labels]
-            self.folder.save_clusters(of_clients, known.groups, known.counts, known.names)
+            self.folder.save_clusters(of_clients, metadata.groups, metadata.counts, metadata.names)
         self.site.finish(self.folder, clustering, self.meter.failures)
 
 
@@ -233,6 +233,6 @@ def layout_of(engine: Engine, model: Tensor) -> Layout:
 
 def mean_loss(losses: Sequence[NDArray[np.floating]]) -> float:
     """Average all finite losses; NaN if there is none."""
-    made = [x if (finite := np.isfinite(x)).all() else x[finite] for x in losses]
-    n = sum(x.size for x in made)
-    return sum(float(x.sum()) for x in made) / n if n else math.nan
+    finite_losses = [x if (finite := np.isfinite(x)).all() else x[finite] for x in losses]
+    n = sum(x.size for x in finite_losses)
+    return sum(float(x.sum()) for x in finite_losses) / n if n else math.nan

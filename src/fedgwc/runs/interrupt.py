@@ -16,7 +16,7 @@ from fedgwc.core.errors import InputError
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "Interrupted."
 Returned = TypeVar("Returned")
-_came: list[int] = []  # the signals so far, for the exit code that shells expect
+_received: list[int] = []  # the signals so far, for the exit code that shells expect
 _raised: list[int] = []  # those of them that broke off what was going on
 
 
@@ -44,14 +44,14 @@ class PoliteInterrupt:
             signal.raise_signal(signal.SIGTERM)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        _came.append(number)
+        _received.append(number)
         if self.asked and number == signal.SIGINT:
             _break_off(number)
         self.asked, self._to_end = True, self._to_end or number == signal.SIGTERM
 
 
 @contextmanager
-def ending_calmly() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Turn both signals into KeyboardInterrupt while commands run.
 
     Or end the process where nothing has begun yet.
@@ -63,15 +63,15 @@ def ending_calmly() -> Iterator[None]:
         _restore(old)
 
 
-def calmly(command: Callable[..., Returned]) -> Callable[..., Returned]:
+def exit_when_interrupted(command: Callable[..., Returned]) -> Callable[..., Returned]:
     """Make a command end in one line and an exit code when interrupted.
 
     The line is the KeyboardInterrupt's own text if it has one.
     """
 
     @wraps(command)
-    def calm(*args: Any, **settings: Any) -> Returned:
-        _came.clear()
+    def guarded(*args: Any, **settings: Any) -> Returned:
+        _received.clear()
         _raised.clear()
         try:
             return command(*args, **settings)
@@ -84,11 +84,11 @@ def calmly(command: Callable[..., Returned]) -> Callable[..., Returned]:
                 raise
             _say_and_exit(INTERRUPTED)  # libraries make errors of their own of an interrupt, most of all while they load
 
-    return calm
+    return guarded
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    _came.append(number)
+    _received.append(number)
     if _is_loading(frame):  # an exception in the midst of an import ends in anything but that exception
         os.write(2, b"Interrupted before anything had begun.\n")
         os._exit(128 + number)
@@ -117,7 +117,7 @@ def _is_loading(frame: FrameType | None) -> bool:
 def _say_and_exit(text: str) -> NoReturn:
     echoed = "\n" if sys.stderr.isatty() else ""  # a terminal shows ^C
     print(f"{echoed}{text}", file=sys.stderr, flush=True)
-    sys.exit(128 + (_came[-1] if _came else signal.SIGINT))
+    sys.exit(128 + (_received[-1] if _received else signal.SIGINT))
 
 
 def _handled(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:

@@ -104,12 +104,12 @@ def run(
 
     An experiment, or a recipe's name, file or tables; `resume=True` goes on with the run in `out`.
     """
-    one = prepared(recipe, out, resume)
+    one = prepare(recipe, out, resume)
     one.site.use(one.job.simulator(one.site.federation))
     return one.go(progress or Silent(), PoliteInterrupt())
 
 
-def prepared(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> PreparedRun:
+def prepare(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> PreparedRun:
     """Prepare a run without its engine: its experiment, folder and data."""
     if resume:
         if out is None:

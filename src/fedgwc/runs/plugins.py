@@ -31,7 +31,7 @@ TAKEN = ("format", "rounds", "seed", "recipe", "about", "data", "model", "local"
 T = TypeVar("T")
 
 
-def known(table: Mapping[str, T], name: Any, what: str) -> T:
+def entry_named(table: Mapping[str, T], name: Any, what: str) -> T:
     """Return the entry of ALGORITHMS, MODELS or DATASETS that a user has named."""
     try:
         return lookup(table, name, what)
@@ -42,7 +42,7 @@ def known(table: Mapping[str, T], name: Any, what: str) -> T:
 
 
 @contextmanager
-def using(names: Iterable[str]) -> Iterator[None]:
+def plugins_loaded(names: Iterable[str]) -> Iterator[None]:
     """Load these files and those of FEDGWC_USE, for child processes too."""
     before = os.environ.get(VARIABLE)
     every = use(names)
@@ -60,18 +60,18 @@ def use(names: Iterable[str] = ()) -> list[str]:
 
     Each once; returns all of them.
     """
-    every = list(dict.fromkeys(map(_absolute, [*named(), *names])))
+    every = list(dict.fromkeys(map(_absolute_path, [*plugin_files(), *names])))
     for name in every:
         _load(name)
     return every
 
 
-def named() -> list[str]:
+def plugin_files() -> list[str]:
     """Return the files of FEDGWC_USE; within a command also those of --use."""
     return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
-def _absolute(name: str) -> str:
+def _absolute_path(name: str) -> str:
     full = str(Path(name).expanduser().resolve()) if name.endswith(".py") else name
     if os.pathsep in full:
         raise InputError(f"--use {full}: a path with {os.pathsep!r} cannot be passed on to other processes; rename it")
@@ -94,7 +94,7 @@ def _load(name: str) -> None:
             table.restore(entered)
         if isinstance(error, InputError) or not isinstance(error, Exception):
             raise
-        raise InputError(f"--use {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}") from error
+        raise InputError(f"--use {name} cannot be loaded: {type(error).__name__}: {error}{_line_of(error)}") from error
 
 
 def _of_file(path: Path, module: str) -> None:
@@ -105,8 +105,8 @@ def _of_file(path: Path, module: str) -> None:
         raise InputError(f"--use {path} is not a Python file")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # last: its neighbours can be imported, and take no library's place
-    made = sys.modules[module] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    loaded = sys.modules[module] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
 
 
 def _refuse_namesake(name: str, module: ModuleType) -> None:
@@ -114,12 +114,12 @@ def _refuse_namesake(name: str, module: ModuleType) -> None:
 
     A file may have been copied, into a federation's app.
     """
-    its = module.__file__ or ""
-    if name.endswith(".py") and its != name and Path(its).read_bytes() != Path(name).read_bytes():
-        raise InputError(f"--use {name} and {its} have the same name; rename one of them")
+    loaded = module.__file__ or ""
+    if name.endswith(".py") and loaded != name and Path(loaded).read_bytes() != Path(name).read_bytes():
+        raise InputError(f"--use {name} and {loaded} have the same name; rename one of them")
 
 
-def _place(error: BaseException) -> str:
+def _line_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return ""  # it names its line itself
     frames = traceback.extract_tb(error.__traceback__)

@@ -19,7 +19,7 @@ from typing import Any
 
 from fedgwc.runs.plugins import use
 
-LOOK = 0.2  # seconds between two looks at whether Ctrl-C was pressed, which does not end a wait by itself
+POLL_SECONDS = 0.2  # seconds between two looks at whether Ctrl-C was pressed, which does not end a wait by itself
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Worker:
     process: SpawnProcess
     pipe: Connection
 
-    def give(self, *job: Any) -> None:
+    def send(self, *job: Any) -> None:
         self.pipe.send(job)
 
-    def take(self) -> Any:
+    def receive(self) -> Any:
         """Return its job's result.
 
         EOFError: it has ended.
@@ -47,7 +47,7 @@ class Worker:
 
 
 @contextmanager
-def spawned(do: Callable[..., Any]) -> Iterator[Callable[[], Worker]]:
+def worker_processes(do: Callable[..., Any]) -> Iterator[Callable[[], Worker]]:
     """Yield a function that starts a worker process calling `do`.
 
     In the end all are asked to stop, and waited for.
@@ -64,9 +64,9 @@ def spawned(do: Callable[..., Any]) -> Iterator[Callable[[], Worker]]:
         _stop(workers)
 
 
-def ready(workers: Sequence[Worker]) -> list[Worker]:
+def with_results(workers: Sequence[Worker]) -> list[Worker]:
     """Return the workers with a result, waiting a moment for one."""
-    pipes = wait([w.pipe for w in workers], LOOK)
+    pipes = wait([w.pipe for w in workers], POLL_SECONDS)
     return [w for w in workers if w.pipe in pipes]
 
 

@@ -68,8 +68,8 @@ class Pace:
     @property
     def speed(self) -> float | None:
         """Return rounds per second; None: too early to tell."""
-        made = self.number - self.first
-        return made / max(self.now - self.began, 1e-9) if made >= ROUNDS_TO_TELL else None
+        passed = self.number - self.first
+        return passed / max(self.now - self.began, 1e-9) if passed >= ROUNDS_TO_TELL else None
 
     @property
     def left(self) -> float | None:
@@ -111,8 +111,8 @@ def speed_text(speed: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole} s" if whole < 100 else f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+    rounded = round(seconds)
+    return f"{rounded} s" if rounded < 100 else f"{rounded // 3600}:{rounded // 60 % 60:02}:{rounded % 60:02}"
 
 
 class Display:

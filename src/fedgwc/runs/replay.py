@@ -71,11 +71,11 @@ def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
         raise InputError(f"{where} names no client: every entry of ids is negative, which marks places that nobody took")
     if ids.max() > MOST_CLIENTS:
         raise InputError(f"{where}: ids must be client numbers up to {MOST_CLIENTS:,}, got {ids.max()}; number clients from 0")
-    given = {name: arrays[name] for name in CLIENTS if name in arrays}
-    n_clients = max([int(ids.max()) + 1] + [len(a) for a in given.values() if a.ndim])
-    for name, values in given.items():
+    metadata = {name: arrays[name] for name in CLIENTS if name in arrays}
+    n_clients = max([int(ids.max()) + 1] + [len(a) for a in metadata.values() if a.ndim])
+    for name, values in metadata.items():
         _check_clients(name, values, n_clients, where)
-    truth, sizes, counts = given.get("truth"), given.get("sizes"), given.get("counts", given.get("freq"))
+    truth, sizes, counts = metadata.get("truth"), metadata.get("sizes"), metadata.get("counts", metadata.get("freq"))
     if truth is not None and len(np.unique(truth)) < 2:
         truth = None  # constant: unknown
     counts = None if counts is None else histogram(counts.astype(np.float64))

@@ -32,7 +32,7 @@ class Inputs:
     std: tuple[float, ...]
 
 
-class Trained(nn.Module):
+class ClusterModel(nn.Module):
     """A cluster's network with its inputs' normalisation.
 
     It takes samples as data files have them and prepares them as in training.
@@ -52,7 +52,7 @@ class Trained(nn.Module):
         return out
 
 
-def load_model(run: str | os.PathLike[str], cluster: int) -> Trained:
+def load_model(run: str | os.PathLike[str], cluster: int) -> ClusterModel:
     """Load a cluster's model from a finished run, ready to predict.
 
     `load_model(run, 1)(x).argmax(1)`.
@@ -61,7 +61,7 @@ def load_model(run: str | os.PathLike[str], cluster: int) -> Trained:
     files = model_files(Path(run))
     if cluster not in files:
         raise InputError(f"{run} has no cluster {cluster}; at its end it had {', '.join(map(str, files))}")
-    return Trained(filled(network_of(config), files[cluster]), inputs_of(config)).eval()
+    return ClusterModel(with_weights(network_of(config), files[cluster]), inputs_of(config)).eval()
 
 
 def model_files(run: Path) -> dict[int, Path]:
@@ -97,7 +97,7 @@ def network_of(config: Mapping[str, Any]) -> nn.Module:
     return experiment({"model": settings}).begun_with(config).module(inputs_of(config))
 
 
-def filled(network: nn.Module, path: Path) -> nn.Module:
+def with_weights(network: nn.Module, path: Path) -> nn.Module:
     """Load the weights of a model's file into the network."""
     try:
         network.load_state_dict(safetensors.torch.load_file(ordinary(path)))

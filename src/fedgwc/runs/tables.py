@@ -71,8 +71,8 @@ def _cell(column: Column, seeds: Sequence[Mapping[str, Any]]) -> str:
     values = [column.scale * float(m[column.key]) for m in seeds if column.key in m]
     if not values:
         return "–"
-    whole = column.key == "clusters" and all(v == int(v) for v in values) and len(set(values)) == 1
-    digits = 0 if whole else column.digits_of(statistics.mean(values))
+    integral = column.key == "clusters" and all(v == int(v) for v in values) and len(set(values)) == 1
+    digits = 0 if integral else column.digits_of(statistics.mean(values))
     text = f"{statistics.mean(values):z,.{digits}f}"
     if len(set(values)) > 1 and all(map(math.isfinite, values)):  # clusters that coincide have an infinite WADB
         text += f" ± {statistics.stdev(values):,.{digits}f}"

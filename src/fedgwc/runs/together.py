@@ -13,7 +13,7 @@ from fedgwc.engines.pool import SharedEngine
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.interrupt import PoliteInterrupt
-from fedgwc.runs.loop import Result, prepared
+from fedgwc.runs.loop import Result, prepare
 from fedgwc.runs.progress import MessagesOnly, Silent, Watcher
 
 
@@ -27,7 +27,7 @@ def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Watcher |
     """
     if not jobs:
         return []
-    runs = [prepared(job, path, RunFolder(path).has_run()) for job, path in jobs]
+    runs = [prepare(job, path, RunFolder(path).has_run()) for job, path in jobs]
     # What was asked for: a run that has begun says what its engine chose, a new one does not know yet.
     kinds = [(job.to_json()["model"], job.local, job.engine, r.job.engine.dtype) for (job, _), r in zip(jobs, runs, strict=True)]
     if any(kind != kinds[0] for kind in kinds):

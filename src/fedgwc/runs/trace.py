@@ -34,8 +34,8 @@ def trace_arrays(rows: list[tuple[int, Reported]]) -> Arrays:
         ids[i, :n], cluster[i, :n], losses[i, :n, :s] = r.clients, r.which, r.losses
         rewards[i, :n] = np.nan if r.rewards is None else r.rewards
         readings[i, :n] = np.nan if r.readings is None else r.readings
-    known = {"ids": ids, "L": losses, "cluster": cluster, "round": np.array([number for number, _ in rows], np.int32)}
-    return known if all(r.rewards is None for _, r in rows) else {**known, "rewards": rewards, "readings": readings}
+    arrays = {"ids": ids, "L": losses, "cluster": cluster, "round": np.array([number for number, _ in rows], np.int32)}
+    return arrays if all(r.rewards is None for _, r in rows) else {**arrays, "rewards": rewards, "readings": readings}
 
 
 def read_pieces(pieces: Sequence[tuple[Path, int, int]]) -> Arrays:

@@ -49,10 +49,10 @@ def update_interactions(
     >>> update_interactions([[0.0, 0.0], [0.0, 0.0]], [0, 1], [1.0, 0.5], 0.5).tolist()
     [[0.5, 0.5], [0.25, 0.25]]
     """
-    given = numbers(P, "P")
-    if out is not None and (not isinstance(out, np.ndarray) or out.dtype.kind != "f" or out.shape != given.shape):
-        raise InputError(f"out must be a floating-point array of the shape {given.shape} of P, got {out!r:.60}")
-    matrix = out if out is not None and out is P else np.array(given, np.float64 if out is None else out.dtype)
+    values = numbers(P, "P")
+    if out is not None and (not isinstance(out, np.ndarray) or out.dtype.kind != "f" or out.shape != values.shape):
+        raise InputError(f"out must be a floating-point array of the shape {values.shape} of P, got {out!r:.60}")
+    matrix = out if out is not None and out is P else np.array(values, np.float64 if out is None else out.dtype)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"P must be square, one row and column per client, got shape {matrix.shape}")
     ids, omega = _checked(cohort, rewards, len(matrix))

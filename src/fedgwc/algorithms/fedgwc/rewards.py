@@ -42,10 +42,10 @@ def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
 
     A variance of 0 means that the cohort's losses are equal up to rounding: reward 1.
     """
-    made = np.isfinite(losses)
+    valid = np.isfinite(losses)
     with np.errstate(invalid="ignore"):
         reward = _step_rewards(losses, mean, variance)
-    omega: Floats = np.where(made, reward, 0.0).sum(1) / made.sum(1)
+    omega: Floats = np.where(valid, reward, 0.0).sum(1) / valid.sum(1)
     return omega
 
 

@@ -53,8 +53,8 @@ class Cluster:
     def child(self, at: Ids, id: int, born: int, scores: dict[int, float]) -> Cluster:
         """Create a cluster of some members (indices `at`) with their part of P."""
         pairs = np.ix_(at, at)
-        known = self.P[pairs], self.visits[pairs], self.gamma[at], self.gamma2[at]
-        return Cluster(id, self.id, born, self.members[at], *known, scores=scores)
+        statistics = self.P[pairs], self.visits[pairs], self.gamma[at], self.gamma2[at]
+        return Cluster(id, self.id, born, self.members[at], *statistics, scores=scores)
 
 
 @dataclass(frozen=True)

@@ -96,11 +96,11 @@ def jumps(run: Run) -> str:
     At the last evaluation before each, and a tenth of the run later or before the next.
     """
     x, y = series(run, leading(run), 100)
-    said: list[str] = []
+    changes: list[str] = []
     numbers = sorted({s.ended for s in run.splits if s.ended is not None}) if len(x) else []
     for number, following in zip(numbers[:3], [*numbers[1:], np.inf], strict=False):
         before, after = y[x <= number], y[(x > number) & (x <= min(number + 0.1 * x[-1], following))]
         if len(before) and len(after):
-            said.append(f"around the split at round {number:,} it goes from {before[-1]:.1f} % to {after[-1]:.1f} %")
+            changes.append(f"around the split at round {number:,} it goes from {before[-1]:.1f} % to {after[-1]:.1f} %")
     more = f"; {len(numbers) - 3} more rounds with splits" if len(numbers) > 3 else ""
-    return ("; ".join(said) + more + ".").capitalize() if said else ""
+    return ("; ".join(changes) + more + ".").capitalize() if changes else ""

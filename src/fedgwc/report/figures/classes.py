@@ -38,7 +38,7 @@ def pairs(share: dict[int, Floats], most: int = MOST_PAIRS) -> list[tuple[int, i
 
 
 @styled
-def draw_one(share: Floats, whole: Floats, colour: str, top: float) -> Figure:
+def draw_one(share: Floats, federation_share: Floats, colour: str, top: float) -> Figure:
     """Draw a cluster's class shares beside the federation's.
 
     `top` is the highest share of all panels, so that they can be compared.
@@ -46,7 +46,7 @@ def draw_one(share: Floats, whole: Floats, colour: str, top: float) -> Figure:
     figure, ax = canvas(SMALL)
     edges = np.arange(len(share) + 1) - 0.5
     ax.stairs(100 * share, edges, fill=True, color=colour, alpha=0.6, linewidth=0)
-    ax.stairs(100 * whole, edges, color=INK, linewidth=1.0, linestyle=(0, (3, 1.5)))
+    ax.stairs(100 * federation_share, edges, color=INK, linewidth=1.0, linestyle=(0, (3, 1.5)))
     ax.set(ylabel="% of samples", ylim=(0, 105 * top))
     _class_axis(ax, len(share))
     return figure

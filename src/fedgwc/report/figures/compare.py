@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LONGEST = 25  # letters of a name; a longer one would take the plot's room
 EARLY = 0.05  # of the rounds, whose steep rise may begin below the plot: it would press all that follows into a few lines
 UNITS = ((1e12, "terabytes"), (1e9, "gigabytes"), (1e6, "megabytes"), (1e3, "kilobytes"))
-OWN = dict(zip(("fedavg", "auto", "ifca", "fesem", "alone", "fedgwc", "cfl", "fedgwc-release"), LIGHT, strict=True))
+PREFERRED = dict(zip(("fedavg", "auto", "ifca", "fesem", "alone", "fedgwc", "cfl", "fedgwc-release"), LIGHT, strict=True))
 
 
 @styled
@@ -78,8 +78,8 @@ def short_names(names: list[str]) -> list[str]:
     found: list[str] = []
     for name, (first, *rest) in zip(names, words, strict=True):
         cut = name[:LONGEST].rstrip()
-        own = [f"{first} … {word}"[: LONGEST + 5] for word in rest if used[word] == 1]
-        shorter = [*own, f"{cut.rsplit(' ', 1)[0]} …", f"{cut}…"] if len(name) > LONGEST + 1 else [name]
+        candidate = [f"{first} … {word}"[: LONGEST + 5] for word in rest if used[word] == 1]
+        shorter = [*candidate, f"{cut.rsplit(' ', 1)[0]} …", f"{cut}…"] if len(name) > LONGEST + 1 else [name]
         numbered = (f"{shorter[-1]} {i}" for i in count(2))
         found.append(next(n for n in chain(shorter, numbered) if n not in found))
     return found
@@ -91,8 +91,8 @@ def method_colours(methods: list[Method]) -> list[str]:
     Unless another method has it; then one that is still free.
     """
     found: list[str | None] = []
-    for own in (OWN.get(m.runs[0].algorithm) for m in methods):
-        found.append(None if own in found else own)
+    for candidate in (PREFERRED.get(m.runs[0].algorithm) for m in methods):
+        found.append(None if candidate in found else candidate)
     free = chain((c for c in LIGHT if c not in found), cycle(LIGHT))
     return [next(free) if colour is None else colour for colour in found]
 
