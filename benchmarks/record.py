@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedgwc.core.errors import InputError
 from fedgwc.data.sources.roots import data_root
-from fedgwc.runs.batch import do_all
+from fedgwc.runs.batch import run_all
 from fedgwc.runs.experiment import Experiment, load
 from fedgwc.runs.folder import RunFolder
 
@@ -64,7 +64,7 @@ def record(name: str, place: Path, first: int) -> None:
     federation = FEDERATIONS[name]
     seeds = [s for s in range(first, first + federation.seeds) if not (place / name / f"seed{s}.npz").exists()]
     with TemporaryDirectory() as runs:
-        for done in do_all([(f"seed{s}", federation.job(s)) for s in seeds], Path(runs), federation.seeds):
+        for done in run_all([(f"seed{s}", federation.job(s)) for s in seeds], Path(runs), federation.seeds):
             if done.problem:
                 raise InputError(done.problem)
             small(Path(runs) / done.name, place / name / f"{done.name}.npz")

@@ -12,7 +12,7 @@ import pytest
 from fedgwc.cli.app import main
 from fedgwc.cli.compare import PICKED, _plan, compare_command
 from fedgwc.core.errors import InputError
-from fedgwc.runs.batch import _lost, _one
+from fedgwc.runs.batch import _died, _run_one
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.tables import comparison_table
 
@@ -138,11 +138,11 @@ def test_mistakes(change: dict[str, Any], message: str, tmp_path: Path) -> None:
 
 
 def test_a_process_that_failed_is_not_said_to_have_lacked_memory(tmp_path: Path) -> None:
-    assert "memory" not in _lost("ifca-seed0", 1).problem
-    assert "memory" in _lost("ifca-seed0", -9).problem
+    assert "memory" not in _died("ifca-seed0", 1).problem
+    assert "memory" in _died("ifca-seed0", -9).problem
     (tmp_path / "file").touch()
     [job] = _plan("digits", ["fedavg"], 1, ["rounds=1"], "full", [], "rounds")
-    assert _one("r", job.job, tmp_path / "file").problem == f"{tmp_path / 'file' / 'r'}: Not a directory"
+    assert _run_one("r", job.job, tmp_path / "file").problem == f"{tmp_path / 'file' / 'r'}: Not a directory"
 
 
 def test_an_infinite_score_is_shown_as_such() -> None:

@@ -25,7 +25,7 @@ from fedgwc.report.figures import mse
 from fedgwc.report.figures import weights as weights_figure
 from fedgwc.report.figures.accuracy import jumps
 from fedgwc.report.figures.axes import log_axis, log_labels, log_ticks
-from fedgwc.report.figures.compare import OWN, draw, method_colours, unit_of
+from fedgwc.report.figures.compare import PREFERRED, draw, method_colours, unit_of
 from fedgwc.report.load import load
 from fedgwc.report.methods import Method
 from fedgwc.report.theme import DARK, LIGHT, NEUTRAL, canvas, colours
@@ -175,8 +175,8 @@ def test_traffic_is_told_in_units_that_keep_it_short() -> None:
 def test_an_algorithm_has_the_same_colour_in_every_comparison(finished: Finished) -> None:
     methods = {name: Method(name, (load(finished(name)),)) for name in ("fedavg", "ifca", "auto", "fedprox")}
     a, b, c, d = methods.values()
-    assert method_colours([c, a]) == [OWN["auto"], OWN["fedavg"]]
-    assert method_colours([b, d, c, c])[::2] == [OWN["ifca"], OWN["auto"]]
+    assert method_colours([c, a]) == [PREFERRED["auto"], PREFERRED["fedavg"]]
+    assert method_colours([b, d, c, c])[::2] == [PREFERRED["ifca"], PREFERRED["auto"]]
     assert len(set(method_colours([b, d, c, c]))) == 4
     assert len(method_colours([a] * 20)) == 20
 

@@ -8,7 +8,7 @@ import pytest
 from fedgwc.report import build
 from fedgwc.report.convergence import mse_by_cluster, trace_of
 from fedgwc.report.load import load
-from fedgwc.report.matrices import algorithm_of, at_end, by_losses, whole
+from fedgwc.report.matrices import algorithm_of, at_end, by_losses, whole_federation
 from fedgwc.report.weights import weights_of
 from tests.report.conftest import Finished
 
@@ -37,7 +37,7 @@ def test_the_whole_matrix_holds_every_cluster_s_own(finished: Finished) -> None:
     rule = by_losses(algorithm)
     assert algorithm is not None
     assert rule is not None
-    P, W = whole(run, rule)
+    P, W = whole_federation(run, rule)
     for m in at_end(run):
         np.testing.assert_array_equal(P[np.ix_(m.members, m.members)], m.P)
     np.testing.assert_allclose(W, W.T)

@@ -15,7 +15,7 @@ from fedgwc.reproduce.lines import belongs, changes, lines_of
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.page import needs, pictures_of
 from fedgwc.reproduce.paper import ACCURACIES, METRICS, OURS, Entry, Row, all_rows, paper
-from fedgwc.reproduce.plan import plan, today
+from fedgwc.reproduce.plan import plan, settings_today
 from fedgwc.reproduce.render import accuracy_table, csv_text, score_table
 
 TABLES = ["clustering", "large-scale", "heterogeneity", "domains", "beta", "k", "aggregators"]
@@ -26,7 +26,7 @@ def outcome(
 ) -> Outcome:
     """As if the row had been run with today's settings, or others."""
     name = algorithm or row.algorithm
-    tables = copy.deepcopy(today(row.recipe, name, row.set)) | {"seed": seed}
+    tables = copy.deepcopy(settings_today(row.recipe, name, row.set)) | {"seed": seed}
     tables["algorithm"] |= change or {}
     tables["data"]["root"] = root
     return Outcome(Path(f"{name}-{seed}"), {"experiment": tables}, {"round": tables["rounds"], **last}, [])

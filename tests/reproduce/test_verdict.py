@@ -40,7 +40,7 @@ def test_a_verdict_follows_from_the_numbers(printed_value: str, ours: list[float
         (Effort(2, 100, 100), "partial (2 of 3 seeds)"),
         (Effort(3, 2000, 20_000), "partial (2,000 of 20,000 rounds)"),
         (Effort(3, 40_000, 20_000), "partial (40,000 rounds, not 20,000)"),
-        (Effort(3, 100, 100, others=("local.lr", "model.name")), "partial (other local.lr, model.name)"),
+        (Effort(3, 100, 100, differing=("local.lr", "model.name")), "partial (other local.lr, model.name)"),
         (Effort(1, 3, 20_000, made=True), "partial (made data, 3 of 20,000 rounds, 1 of 3 seeds)"),
     ],
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fedgwc.core.errors import InputError
-from fedgwc.runs.interrupt import PoliteInterrupt, calmly
+from fedgwc.runs.interrupt import PoliteInterrupt, exit_when_interrupted
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc, to see who is there")
 LONG = ["digits", "--set", "rounds=100000", "--set", "evaluate.every=5"]
@@ -145,7 +145,7 @@ def test_a_program_that_uses_the_package_ends_by_sigterm_when_it_has_saved() -> 
 def test_a_command_says_what_its_interrupt_says(capsys: pytest.CaptureFixture[str]) -> None:
     for text, line in (("", "Interrupted."), ("Interrupted and saved.", "Interrupted and saved.")):
 
-        @calmly
+        @exit_when_interrupted
         def command(said: str = text) -> None:
             raise KeyboardInterrupt(*filter(None, [said]))
 
@@ -159,7 +159,7 @@ def test_a_command_says_what_its_interrupt_says(capsys: pytest.CaptureFixture[st
 def test_an_interrupt_hides_no_fault(raised: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """Most of all not that what was to be saved could not be. Errors that libraries make of an interrupt say nothing."""
 
-    @calmly
+    @exit_when_interrupted
     def command(error: Exception) -> None:
         with PoliteInterrupt():
             signal.raise_signal(signal.SIGINT)

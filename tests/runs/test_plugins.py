@@ -24,7 +24,7 @@ from fedgwc.core.settings import check_settable
 from fedgwc.data import DATASETS
 from fedgwc.models import MODELS
 from fedgwc.runs.experiment import TABLES, recipes
-from fedgwc.runs.plugins import NAME, PREFIX, TAKEN, VARIABLE, use, using
+from fedgwc.runs.plugins import NAME, PREFIX, TAKEN, VARIABLE, plugins_loaded, use
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_algorithm.py"
 PARTS = """
@@ -241,7 +241,7 @@ def test_processes_learn_of_a_file_only_while_a_command_runs(tmp_path: Path) -> 
     for before in (None, str(EXAMPLE)):
         if before:
             os.environ[VARIABLE] = before
-        with using([str(tmp_path / "mine.py")]):
+        with plugins_loaded([str(tmp_path / "mine.py")]):
             assert os.environ[VARIABLE] == os.pathsep.join(filter(None, [before, str(tmp_path / "mine.py")]))
         assert os.environ.get(VARIABLE) == before
 

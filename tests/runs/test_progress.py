@@ -11,9 +11,9 @@ import pytest
 
 from fedgwc.cli import replay as replay_module
 from fedgwc.cli.replay import replay_command
-from fedgwc.runs import delayed_progress as patience
+from fedgwc.runs import delayed_progress as delay
 from fedgwc.runs import progress
-from fedgwc.runs.delayed_progress import Patient, each
+from fedgwc.runs.delayed_progress import DelayedWatcher, map_with_progress
 from fedgwc.runs.progress import Facts, Lines, Live, Pace, fitting, short, speed_text, time_text
 
 
@@ -118,36 +118,36 @@ class Seen(progress.Silent):
 
 def test_what_is_over_soon_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at the clock takes a second: at a start, and before everything that is told. Patience ends at the third."""
-    monkeypatch.setattr(patience, "time", Clock(1.0))
+    monkeypatch.setattr(delay, "time", Clock(1.0))
     seen = Seen()
-    patient = Patient(seen, patience=3.0)
-    patient.start("runs read", 1, 0)
-    patient.step(1)
-    patient.stop()
+    delayed = DelayedWatcher(seen, delay=3.0)
+    delayed.start("runs read", 1, 0)
+    delayed.step(1)
+    delayed.stop()
     assert seen.told == []
-    patient.start("replay", 9, 0)
+    delayed.start("replay", 9, 0)
     assert seen.told == [("start", "replay", 9, 0)]
-    patient.round(1, 0.5, 1)
-    patient.stop()
+    delayed.round(1, 0.5, 1)
+    delayed.stop()
     assert seen.told[1:] == [("round", 1), ("stop",)]
 
 
 def test_what_takes_long_is_shown_from_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "time", Clock(1.0))
+    monkeypatch.setattr(delay, "time", Clock(1.0))
     seen = Seen()
-    assert each(str, [1, 2, 3], "figures", Patient(seen, patience=3.0)) == ["1", "2", "3"]
+    assert map_with_progress(str, [1, 2, 3], "figures", DelayedWatcher(seen, delay=3.0)) == ["1", "2", "3"]
     assert seen.told == [("start", "figures", 3, 2), ("step", 2), ("step", 3), ("stop",)]
 
 
 def test_a_mistake_in_between_ends_the_display() -> None:
     seen = Seen()
     with pytest.raises(ValueError, match="invalid literal"):
-        each(int, ["1", "x"], "runs read", seen)
+        map_with_progress(int, ["1", "x"], "runs read", seen)
     assert seen.told == [("start", "runs read", 2, 0), ("step", 1), ("stop",)]
 
 
 def test_steps_are_not_called_rounds(slow: None, capsys: pytest.CaptureFixture[str]) -> None:
-    each(str, range(2), "figures drawn", Lines())
+    map_with_progress(str, range(2), "figures drawn", Lines())
     assert capsys.readouterr().err == "figures drawn: 1/2\nfigures drawn: 2/2\n"
 
 
@@ -167,7 +167,7 @@ def test_a_short_replay_says_nothing_but_its_result(trace: Path, capsys: pytest.
 def test_a_long_replay_tells_how_far_all_its_settings_are(
     trace: Path, slow: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(replay_module, "Patient", lambda other: Patient(other, patience=0.0))
+    monkeypatch.setattr(replay_module, "DelayedWatcher", lambda other: DelayedWatcher(other, delay=0.0))
     replay_command(trace, [], ["algorithm.gain=2,4"], None, None)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "replay: round 1/10  loss 0.086  clusters 1"  # the mean of 0/29 to 5/29

@@ -31,7 +31,7 @@ from fedgwc.runs.reference import (
     settings_of,
     type_text,
     value_text,
-    written,
+    with_tables,
 )
 from fedgwc.runs.tables import COLUMNS
 
@@ -166,7 +166,7 @@ def first_cells(text: str) -> set[str]:
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    assert written(PAGE) == PAGE
+    assert with_tables(PAGE) == PAGE
 
 
 def test_the_page_has_every_key_of_a_recipe() -> None:

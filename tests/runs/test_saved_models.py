@@ -19,7 +19,7 @@ from fedgwc.data import DATASETS, from_arrays
 from fedgwc.models import MODELS
 from fedgwc.runs.experiment import experiment
 from fedgwc.runs.loop import run
-from fedgwc.runs.saved_models import Inputs, Trained
+from fedgwc.runs.saved_models import ClusterModel, Inputs
 from tests.conftest import Small
 
 TABLES: dict[str, Any] = {
@@ -84,9 +84,9 @@ def test_samples_are_prepared_as_in_training(tmp_path: Path) -> None:
 
 
 def test_flat_samples_by_hand() -> None:
-    model = Trained(nn.Identity(), Inputs((2,), 2, (1.0,), (2.0,)))
+    model = ClusterModel(nn.Identity(), Inputs((2,), 2, (1.0,), (2.0,)))
     assert model(torch.tensor([[3.0, 5.0]])).tolist() == [[1.0, 2.0]]
-    assert Trained(nn.Identity(), Inputs((2,), 2, (), ()))(torch.tensor([[255, 51]], dtype=torch.uint8)).tolist() == [
+    assert ClusterModel(nn.Identity(), Inputs((2,), 2, (), ()))(torch.tensor([[255, 51]], dtype=torch.uint8)).tolist() == [
         [1.0, pytest.approx(0.2)]
     ]
 
@@ -99,7 +99,7 @@ def test_only_the_model_and_the_data_are_read(finished: Path, tmp_path: Path) ->
     (finished / "config.json").write_text(json.dumps(config))
     np.savez(tmp_path / "new.npz", x=np.zeros((3, 1, 8, 8), np.float32), y=np.zeros(3, int))
     assert len(assign(finished, tmp_path / "new.npz")[0]) == 2
-    assert isinstance(fedgwc.load_model(finished, 1), Trained)
+    assert isinstance(fedgwc.load_model(finished, 1), ClusterModel)
 
 
 @pytest.mark.usefixtures("_coloured")

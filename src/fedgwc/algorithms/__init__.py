@@ -1,4 +1,7 @@
-"""The table of algorithms. A preset is a method with its settings; a variant is a setting, not a class."""
+"""The table of algorithms.
+
+A preset is a method with its settings; a variant is a setting, not a class.
+"""
 
 from __future__ import annotations
 

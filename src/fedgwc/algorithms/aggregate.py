@@ -1,4 +1,4 @@
-"""How a server turns its clients' models into the next one.
+"""Server aggregation: from clients' models to the next server model.
 
 FedAvg, FairAvg and FedAvgM are settings of one step, and so are the means that a minority of liars cannot move at will.
 """
@@ -22,7 +22,10 @@ from fedgwc.core.types import Ids, Updates
 
 @dataclass(frozen=True)
 class Server:
-    """One model and the momentum that moves it, or several at once: then both have one more axis, in front."""
+    """A server model with its momentum, or several stacked.
+
+    Several have one more axis, in front of both.
+    """
 
     theta: Tensor  # [D]
     velocity: Tensor | None = None  # [n_params]; None until momentum is used
@@ -30,7 +33,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Aggregator:
-    """The next model is the clients' weighted mean, reached with optional server momentum.
+    """Server aggregation by weighted mean, with optional server momentum.
 
     FedAvg: the defaults. FairAvg: `weights="equal"`. FedAvgM: `momentum=0.9`. `combine` is what stands for the cohort:
 
@@ -60,24 +63,30 @@ class Aggregator:
             raise InputError(f"aggregator clip must be >= 0 and finite, got {self.clip}; 0 takes the cohort's median length")
 
     def step(self, server: Server, updates: Updates) -> Server:
-        """The server after one cohort; without a single answer, or where numbers overflow, nothing changes."""
+        """Move the server by one cohort's answers.
+
+        Without a single answer, or where numbers overflow, nothing changes.
+        """
         if not len(updates):
             return server
         new = self._moved(server, self._combined(server, updates), updates.n_params)
         return _unless_overflown(new, server)
 
-    def steps(self, servers: Sequence[Server], updates: Updates, own: Ids) -> list[Server]:
-        """Every server after its own cohort, as `step` would do one by one; `own` [n] says whose each answer is."""
+    def steps(self, servers: Sequence[Server], updates: Updates, server_of: Ids) -> list[Server]:
+        """Move every server by its own cohort's answers.
+
+        The same as `step` one by one; `own` [n] is the server of each answer.
+        """
         if len(servers) == 1:
             return [self.step(servers[0], updates)]
         if self.combine != "mean":
-            return [self.step(s, updates.rows(np.flatnonzero(own == i))) for i, s in enumerate(servers)]
-        answered = np.flatnonzero(np.bincount(own))  # a server without a single answer stays as it is
+            return [self.step(s, updates.rows(np.flatnonzero(server_of == i))) for i, s in enumerate(servers)]
+        answered = np.flatnonzero(np.bincount(server_of))  # a server without a single answer stays as it is
         if not len(answered):
             return list(servers)
         places = answered.tolist()
         before = _stacked([servers[i] for i in places])
-        new = self._moved(before, self._means(updates, answered.searchsorted(own)), updates.n_params)
+        new = self._moved(before, self._means(updates, answered.searchsorted(server_of)), updates.n_params)
         moved = _unstacked(_unless_overflown(new, before))
         if len(places) < len(servers):  # views would keep a whole cohort's models alive as long as any one of them
             moved = [Server(s.theta.clone(), None if s.velocity is None else s.velocity.clone()) for s in moved]
@@ -85,7 +94,9 @@ class Aggregator:
         return [after.get(i, server) for i, server in enumerate(servers)]
 
     def _means(self, updates: Updates, cohort: Ids) -> Tensor:
-        """[C, D]: of each cohort, by `weights`; row i of the updates belongs to cohort[i].
+        """Average each cohort's models by `weights` [C, D].
+
+        Row i of the updates belongs to cohort[i].
 
         As sums of rows, not as a product of matrices: that would round to TF32 while the engine trains so in another thread,
         and a number that is not finite would spread to all cohorts.
@@ -111,7 +122,7 @@ class Aggregator:
         return Server(theta, velocity if self.momentum else None)
 
     def _combined(self, server: Server, updates: Updates) -> Tensor:
-        """[D]: the one model that stands for the cohort's."""
+        """Combine a cohort's models into one [D]."""
         if self.combine == "median":
             return trimmed_mean(updates.models, 0.5)
         if self.combine == "trimmed-mean":
@@ -123,17 +134,20 @@ class Aggregator:
         return self._weights(updates) @ updates.models
 
     def _weights(self, updates: Updates) -> Tensor:
-        """[n], summing to 1."""
+        """Return the answers' weights [n], summing to 1."""
         w = self.shares(updates)
         return (w / w.sum()).to(updates.models, non_blocking=True)
 
     def shares(self, updates: Updates) -> Tensor:
-        """Return what each answer counts by: [n], not normalised."""
+        """Return each answer's weight [n], not normalised."""
         return updates.sizes.double() if self.weights == "samples" else torch.ones(len(updates), dtype=torch.float64)
 
 
 def _unless_overflown(new: Server, old: Server) -> Server:
-    """The new one if it is finite, decided where the models are: if the host asked a GPU, it would wait for the answer."""
+    """Return the new server if it is finite, else the old one.
+
+    Decided where the models are: if the host asked a GPU, it would wait for the answer.
+    """
     finite = new.theta.sum(-1, keepdim=True).abs() < math.inf
     theta = torch.where(finite, new.theta, old.theta.to(new.theta))
     if new.velocity is None or new.velocity is old.velocity:
@@ -143,10 +157,10 @@ def _unless_overflown(new: Server, old: Server) -> Server:
 
 def _stacked(servers: Sequence[Server]) -> Server:
     theta, velocities = stacked([s.theta for s in servers]), [s.velocity for s in servers]
-    known = [v for v in velocities if v is not None]
-    if not known:
+    velocities_set = [v for v in velocities if v is not None]
+    if not velocities_set:
         return Server(theta)
-    return Server(theta, stacked([torch.zeros_like(known[0]) if v is None else v for v in velocities]))
+    return Server(theta, stacked([torch.zeros_like(velocities_set[0]) if v is None else v for v in velocities]))
 
 
 def _unstacked(server: Server) -> list[Server]:
@@ -156,14 +170,20 @@ def _unstacked(server: Server) -> list[Server]:
 
 
 def trimmed_mean(models: Tensor, trim: float) -> Tensor:
-    """[n, D] -> [D]: per coordinate, without the lowest and the highest share `trim`; at least one or two stay: the median."""
+    """Average each coordinate without its extremes: [n, D] -> [D].
+
+    The lowest and the highest share `trim` are left out; at least one or two values stay: the median.
+    """
     n = len(models)
     cut = min(math.ceil(trim * n - 1e-9), (n - 1) // 2)
     return models.sort(0).values[cut : n - cut].mean(0)
 
 
 def clipped(pulls: Tensor, longest: float) -> Tensor:
-    """[n, p]: those longer than `longest` (0: than the median length) cut to that length."""
+    """Clip updates [n, p] to length `longest`.
+
+    0: to the median length.
+    """
     lengths = pulls.norm(dim=1, keepdim=True)
     limit = lengths.sort(0).values[(len(pulls) - 1) // 2] if longest == 0 else lengths.new_tensor([longest])
     return torch.where(lengths > limit, pulls * (limit / lengths), pulls)

@@ -1,4 +1,4 @@
-"""No federation at all: what federated learning has to beat, and sometimes does not."""
+"""Local training without federation: the baseline that federated learning has to beat."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class AloneState(GroupState):
 
 @dataclass(frozen=True)
 class Alone(Groups[AloneState]):
-    """A group for each client: one start for all, as many clients a round as elsewhere, and no averages."""
+    """Local training: every client is a group of its own.
+
+    All start from one model, as many train per round as elsewhere, and nothing is averaged.
+    """
 
     def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], AloneState]:
         return [model] * n_clients, AloneState(n_clients)

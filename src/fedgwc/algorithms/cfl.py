@@ -1,4 +1,6 @@
-"""CFL (Sattler, Mueller and Samek, 2020): train one model until it stands still, and split where clients still pull apart.
+"""CFL (Sattler, Mueller and Samek, 2020): bipartition by the cosine of updates.
+
+One model trains until it stands still, and its clients are divided where their updates still point apart.
 
 Where the common model stands still the clients' updates cancel. If each of them is small, the model suits everybody. If not,
 clients of one group pull the same way, and the cosines of their updates show the groups; each goes on as its own cluster.
@@ -40,7 +42,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Split:
-    """A cluster that is no more."""
+    """A cluster that was divided."""
 
     id: int
     parent: int | None
@@ -52,7 +54,7 @@ class Split:
 
 @dataclass(frozen=True)
 class LastUpdates:
-    """What each client last sent, relative to the model of the cluster that it is in now."""
+    """Each client's last update, relative to its present cluster's model."""
 
     updates: Tensor  # [N, n_params], or [N, d] sketches of them
     weights: Floats  # [N]; 0: nothing known
@@ -74,7 +76,10 @@ class CFLState(GroupState):
         return replace(self, known=LastUpdates(self.known.updates.clone(), self.known.weights.copy()))
 
     def observe(self) -> Observation:
-        """Tell what eps1 and eps2 are compared with, in the cluster whose members pull the most."""
+        """Report the lengths that eps1 and eps2 are compared with.
+
+        Of the cluster whose members' updates are the longest.
+        """
         most = max(self.clusters, key=lambda c: c.max_norm)
         return Observation({"mean_norm": most.mean_norm, "max_norm": most.max_norm})
 
@@ -87,7 +92,10 @@ class CFLState(GroupState):
 
 @dataclass(frozen=True)
 class CFL(Groups[CFLState]):
-    """Recursive bipartition. `eps1` and `eps2` are lengths of updates, so they depend on the model and on local training."""
+    """Recursive bipartition by the cosine similarity of updates.
+
+    `eps1` and `eps2` are lengths of updates, so they depend on the model and on local training.
+    """
 
     learns_from = "updates"
 
@@ -117,7 +125,10 @@ class CFL(Groups[CFLState]):
         return plan_of(cohorts, servers)
 
     def regroup(self, state: CFLState, round: Round) -> tuple[CFLState, Ids, Parents]:
-        """Divide before the step: each side takes the mean of its own updates of the round, as if it had been one before."""
+        """Divide clusters before the server's step.
+
+        Each side takes the mean of its own updates of the round, as if it had been a cluster before.
+        """
         updates = round.updates
         rows = round.groups_of(state.labels)
         if not len(updates):
@@ -152,7 +163,10 @@ class CFL(Groups[CFLState]):
         return CFLState(clusters, state.splits, LastUpdates(updates, np.r_[kept.weights, np.zeros(len(rows))])), None
 
     def _remember(self, known: LastUpdates, clients: Ids, weights: Floats, pulls: Tensor, seed: int) -> LastUpdates:
-        """Keep the newest update of each client where `known` has them, whole if all of them fit."""
+        """Keep each client's newest update where `known` has it.
+
+        The full vectors if all of them fit, else sketches.
+        """
         n_clients, n_params = len(known.weights), pulls.shape[1]
         kept = known.updates if known.updates.shape[1] else pulls.new_zeros(n_clients, 0)
         if n_clients * n_params * pulls.element_size() > self.memory_mb * 2**20 and self.sketch < n_params:
@@ -165,7 +179,10 @@ class CFL(Groups[CFLState]):
         return LastUpdates(kept, known.weights)
 
     def cut(self, cluster: Cluster, known: LastUpdates) -> tuple[Ids | None, float]:
-        """Return each member's side (0 or 1) and the largest cosine across, or (None, nan) if the cluster stays whole."""
+        """Return each member's side (0 or 1) and the largest cosine across.
+
+        (None, nan) if the cluster is not divided.
+        """
         met = known.weights[cluster.members] > 0
         torn = cluster.mean_norm < self.eps1 and cluster.max_norm > self.eps2
         if not torn or met.mean() < self.seen or met.sum() < 2 * self.min_size:
@@ -180,7 +197,10 @@ class CFL(Groups[CFLState]):
 
 
 def mean_norm(known: LastUpdates, members: Ids) -> float:
-    """Length of the members' weighted mean update, over those that are known."""
+    """Return the length of the members' weighted mean update.
+
+    Over those members whose update is known.
+    """
     weights = known.weights[members]  # 0 or at least 1
     kept = known.updates
     w = on(kept.device, weights / max(weights.sum(), 1.0)).to(kept.dtype)
@@ -189,7 +209,10 @@ def mean_norm(known: LastUpdates, members: Ids) -> float:
 
 
 def cosines(updates: Tensor) -> Floats:
-    """[m, m]; an update of length 0 is at right angles to all others."""
+    """Return cosine similarities [m, m] of updates.
+
+    An update of length 0 is at right angles to all others.
+    """
     unit = torch.nn.functional.normalize(updates)
     # In double, a part at a time: what a GPU makes of float32 products depends on switches that training turns.
     products = sum(part @ part.T for part in (p.double() for p in unit.split(2**18, dim=1)))
@@ -197,7 +220,9 @@ def cosines(updates: Tensor) -> Floats:
 
 
 def bipartition(similarity: Floats, method: str = "single") -> tuple[Ids, float]:
-    """Two sides whose largest similarity across is as small as can be, and that similarity. similarity [m, m] -> ([m], float)
+    """Divide clients so that the largest similarity across is smallest.
+
+    similarity [m, m] -> (side [m], that similarity).
 
     The paper's merging of the most similar pairs until two groups are left is single linkage: it cuts the weakest edge of a
     maximum spanning tree, and every other cut crosses some edge of that tree too, none of them weaker.
@@ -209,7 +234,9 @@ def bipartition(similarity: Floats, method: str = "single") -> tuple[Ids, float]
 
 
 def sketched(x: Tensor, d: int, seed: int) -> Tensor:
-    """x [n, p] as [n, d] with about the same inner products: each column is added to a random place with a random sign.
+    """Sketch x [n, p] as [n, d] with about the same inner products.
+
+    Each column is added to a random column with a random sign.
 
     A count sketch (Charikar, Chen and Farach-Colton, 2002). Unlike a dense projection it needs no matrix of p x d.
     """

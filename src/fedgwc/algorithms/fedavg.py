@@ -1,4 +1,7 @@
-"""FedAvg (McMahan et al., 2017): everybody in one group. Its variants are settings of server and clients."""
+"""FedAvg (McMahan et al., 2017): one group of all clients.
+
+Its variants are settings of server and clients.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class OneGroupState(GroupState):
 
 @dataclass(frozen=True)
 class OneGroup(Groups[OneGroupState]):
-    """One model for everybody: each round a sampled cohort trains it."""
+    """One group of all clients: a sampled cohort trains it each round."""
 
     def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], OneGroupState]:
         return [model], OneGroupState(n_clients)

@@ -1,4 +1,6 @@
-"""FeSEM, multi-center federated learning (Xie et al., 2020; Long et al., 2023): k-means over the clients' models.
+"""FeSEM (Xie et al., 2020; Long et al., 2023): k-means over clients' models.
+
+Also known as multi-center federated learning.
 
 A client belongs to the centre that its trained model lies nearest to (E-step); a centre is the mean of its clients' models
 (M-step); then the clients train on from their centres.
@@ -30,13 +32,20 @@ class FeSEMState(GroupState):
     nearest: Ids  # [N] the centre each client was nearest to last; -1: not known yet
 
     def labels(self) -> Ids:
-        """A client whose centre is not known yet is served by the one that most of the others belong to."""
+        """Return each client's centre [N].
+
+        A client whose centre is not known yet is put into the largest group.
+
+        A client whose centre is not known yet is served by the largest group's.
+        """
         return most_common(self.nearest)
 
 
 @dataclass(frozen=True)
 class FeSEM(Groups[FeSEMState]):
-    """By default everybody starts from one model, and the first cohort's local models make the k centres.
+    """k-means over local models, with one server model per centre.
+
+    By default everybody starts from one model, and the first cohort's local models make the k centres.
 
     Centres that start at one point would stay there, since no client is nearer to any of them. Centres that start from
     independent initialisations lie so far apart that a client can never leave the one it was first given to. Local models
@@ -67,7 +76,9 @@ class FeSEM(Groups[FeSEMState]):
         return [model], nowhere
 
     def plan(self, state: FeSEMState, servers: Sequence[Server], rate: float, engine: Engine, rng: Rng) -> Plan:
-        """A client that is new starts in the middle, so that its own training and not a draw decides where it belongs.
+        """Send each client its centre's model.
+
+        A new client starts from the centres' mean, so that its own training and not a draw decides where it belongs.
 
         Among independent centres, where the middle is no model at all, a draw has to.
         """
@@ -84,7 +95,10 @@ class FeSEM(Groups[FeSEMState]):
         return Plan(cohort, torch.cat([models, middle]), np.where(which < 0, len(models), which))
 
     def regroup(self, state: FeSEMState, round: Round) -> tuple[FeSEMState, Ids, Parents]:
-        """E-step. The server's step is the M-step; a centre without clients stays where it is."""
+        """Assign each answer to the nearest centre (E-step).
+
+        The server's step is the M-step; a centre without clients stays where it is.
+        """
         updates, parents = round.updates, None
         if not len(updates):
             return state, np.zeros(0, np.int64), None
@@ -115,7 +129,9 @@ def e_step(points: Tensor, centres: Tensor) -> Ids:
 
 
 def first_groups(points: Tensor, k: int) -> Ids | None:
-    """Group points [n, D] by Ward's method: labels [n] in 0..k-1; None: too few points.
+    """Group points [n, D] by Ward's method into k groups.
+
+    Labels [n] in 0..k-1; None: too few points.
 
     k-means from random seeds would depend on the order of the clients and, with a cohort of ten, on luck.
     """

@@ -1,4 +1,4 @@
-"""Who trains together: the part in which clustered methods differ.
+"""Groups: the part in which clustered methods differ.
 
 N clients, n of them in a round, G groups with a model each. A round asks in this order: `plan` (who trains which model),
 `regroup` (to whose step each answer belongs), the server's step, `divide` (which groups fall apart after it).
@@ -25,7 +25,7 @@ Parents = Sequence[int] | None  # for each group the one whose model and momentu
 
 @dataclass(frozen=True)
 class Plan:
-    """Who trains in a round, and from which model."""
+    """A round's cohort and the model that each client trains."""
 
     clients: Ids  # [n]
     models: Tensor  # [M, D]
@@ -34,7 +34,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Round:
-    """What a round has brought."""
+    """A round's answers."""
 
     plan: Plan
     updates: Updates  # n answers
@@ -43,20 +43,26 @@ class Round:
     rng: Rng
 
     def groups_of(self, labels: Callable[[], Ids]) -> Ids:
-        """Look up the group [n] of each answer; `labels` [N] are asked only where others answered than were planned."""
+        """Look up the group [n] of each answer.
+
+        `labels` [N] are asked only where others answered than were planned.
+        """
         asked, answered = self.plan.clients, self.updates.clients
         return self.plan.which if np.array_equal(answered, asked) else labels()[answered]
 
 
 class GroupState(ABC):
-    """Who is in which group, and what is known of them: a frozen dataclass that can be saved."""
+    """The clients' groups and their statistics: a frozen dataclass that can be saved."""
 
     @abstractmethod
     def labels(self) -> Ids:
         """Return the group [N] whose model serves each client."""
 
     def numbers(self) -> Ids | None:
-        """Return a number [G] that stays with each group while others come and go; None: its place."""
+        """Return each group's number [G], stable while other groups change.
+
+        None: its index.
+        """
         return None
 
     def copied(self) -> Self:
@@ -68,11 +74,14 @@ class GroupState(ABC):
         return Observation()
 
     def tree(self) -> list[dict[str, Any]]:
-        """List all clusters that ever were; empty for methods that never divide any."""
+        """List all clusters there ever were.
+
+        Empty for methods that never divide any.
+        """
         return []
 
     def matrices(self) -> Mapping[str, Arrays]:
-        """Return what is known of each group's members."""
+        """Return matrices over each group's members, by name."""
         return {}
 
 
@@ -80,13 +89,19 @@ S = TypeVar("S", bound=GroupState)
 
 
 class Groups(ABC, Generic[S]):
-    """A way to group clients: a frozen dataclass of settings. What a method does not need has a default."""
+    """A way to group clients: a frozen dataclass of settings.
+
+    Methods that not every grouping needs have a default.
+    """
 
     learns_from: ClassVar[LearnsFrom] = "sums"  # what of single clients the groups follow from
 
     @property
     def n_models(self) -> int | None:
-        """How many independent initialisations `init` wants, [n_models, D]; None: one model [D]."""
+        """Return the number of independent initialisations.
+
+        `init` gets them as [n_models, D]; None: one model [D].
+        """
         return None
 
     @abstractmethod
@@ -95,14 +110,17 @@ class Groups(ABC, Generic[S]):
 
     @abstractmethod
     def plan(self, state: S, servers: Sequence[Server], rate: float, engine: Engine, rng: Rng) -> Plan | None:
-        """Choose who trains which model; None: nobody can."""
+        """Choose the cohort and its models; None: no client can train."""
 
     @abstractmethod
     def regroup(self, state: S, round: Round) -> tuple[S, Ids, Parents]:
-        """Say to whose step each answer [n] belongs."""
+        """Return the group [n] whose step each answer belongs to."""
 
     def divide(self, state: S, round: Round, group: Ids) -> tuple[S, Parents]:
-        """Change groups after the step; `group` [n] is that of each answer."""
+        """Change groups after the server's step.
+
+        `group` [n] is that of each answer.
+        """
         return state, None
 
     @abstractmethod
@@ -114,7 +132,10 @@ class Groups(ABC, Generic[S]):
         return None
 
     def warnings(self, n_clients: int) -> list[str]:
-        """Return warnings about the federation's size; InputError if it is too large."""
+        """Return warnings about the federation's size.
+
+        InputError if it is too large.
+        """
         return []
 
 
@@ -137,11 +158,14 @@ def labels_of(members: Sequence[Ids]) -> Ids:
 
 
 def most_common(labels: Ids) -> Ids:
-    """Put clients without a group (-1) into the one that most of the others are in."""
+    """Put clients without a group (-1) into the largest group."""
     chosen = np.bincount(labels[labels >= 0], minlength=1)
     return np.where(labels < 0, chosen.argmax(), labels)
 
 
 def joined(members: Ids, rows: Ids, group: int, first: int) -> Ids:
-    """Add those of the clients `first`, `first` + 1, ... to a group's members whose row names it."""
+    """Add new clients to a group's members where their row names it.
+
+    They are `first`, `first` + 1, ...
+    """
     return np.concatenate([members, first + np.flatnonzero(rows == group)])  # numbers grow, so members stay sorted

@@ -1,4 +1,7 @@
-"""IFCA (Ghosh, Chung, Yin and Ramchandran, 2020): k models, and every client trains the one that fits its data best."""
+"""IFCA (Ghosh, Chung, Yin and Ramchandran, 2020): k models chosen by loss.
+
+Every client trains the one that fits its data best.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,19 @@ class IFCAState(GroupState):
     chosen: Ids  # [N] the model each client chose last; -1: it has not taken part yet
 
     def labels(self) -> Ids:
-        """A client that never took part is served by the model that most of the others chose."""
+        """Return each client's model [N].
+
+        A client that never took part is served by the model that most of the others chose.
+        """
         return most_common(self.chosen)
 
 
 @dataclass(frozen=True)
 class IFCA(Groups[IFCAState]):
-    """Algorithm 1 with model averaging. The k models must start apart: `init` takes them as [k, D]."""
+    """Algorithm 1 with model averaging.
+
+    The k models must start apart: `init` takes them as [k, D].
+    """
 
     k: Annotated[int, "models; the number of groups has to be known or tried"] = 2
 
@@ -53,15 +62,18 @@ class IFCA(Groups[IFCAState]):
         chosen = state.chosen.copy()
         chosen[clients[answered]] = round.plan.which[answered]
         # Over Flower somebody may have stood in who never chose.
-        known = np.where(chosen < 0, state.labels(), chosen)
-        return IFCAState(chosen), known[round.updates.clients], None
+        groups = np.where(chosen < 0, state.labels(), chosen)
+        return IFCAState(chosen), groups[round.updates.clients], None
 
     def grow(self, state: IFCAState, rows: Ids) -> tuple[IFCAState, Parents]:
         return IFCAState(np.concatenate([state.chosen, rows])), None
 
 
 def best_models(cohort: Ids, models: Tensor, engine: Engine) -> tuple[Ids, Ids]:
-    """Ask clients for the model with the smallest loss on their training data: (who answered, their choices)."""
+    """Ask clients for the model with their smallest training loss.
+
+    Returns who answered, and their choices.
+    """
     clients, losses = losses_under(models, cohort, engine)
     # A model that has diverged for a client (loss NaN) is the worst choice, not numpy's first one.
     return clients, np.where(np.isnan(losses), np.inf, losses).argmin(1)

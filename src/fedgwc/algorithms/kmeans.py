@@ -15,7 +15,9 @@ MOST_STEPS = 100
 
 
 def few_means(points: Floats, k: int, seed: int) -> Ids:
-    """Labels [K] of points [K, d] by the best of several runs of Lloyd's algorithm.
+    """Cluster points [K, d] by the best of several runs of Lloyd's algorithm.
+
+    Returns labels [K].
 
     >>> few_means(np.array([[0.0], [0.1], [5.0], [5.1]]), 2, seed=0).tolist() in ([0, 0, 1, 1], [1, 1, 0, 0])
     True
@@ -35,7 +37,10 @@ def few_means(points: Floats, k: int, seed: int) -> Ids:
 
 
 def _spread(points: Floats, k: int, rng: np.random.Generator) -> Floats:
-    """Starting means [S, k, d], each a point drawn by its squared distance from the ones before (k-means++)."""
+    """Draw starting means [S, k, d] by k-means++.
+
+    Each is a point drawn by its squared distance from the ones before.
+    """
     chosen = rng.integers(len(points), size=(STARTS, 1))
     for _ in range(1, k):
         far = _squares(points, points[chosen]).min(2).cumsum(1)  # [S, K]
@@ -45,5 +50,5 @@ def _spread(points: Floats, k: int, rng: np.random.Generator) -> Floats:
 
 
 def _squares(points: Floats, means: Floats) -> Floats:
-    """[S, K, k]"""
+    """Return squared distances [S, K, k] of points from means."""
     return np.asarray(((points[None, :, None] - means[:, None]) ** 2).sum(3))

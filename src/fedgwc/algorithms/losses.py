@@ -1,4 +1,4 @@
-"""The losses that cohorts report, and their mean and variance in every step.
+"""Losses of cohorts, with their mean and variance in every step.
 
 n clients in a cohort, S local steps; [..., n, S] are equally large cohorts at once.
 """
@@ -21,7 +21,7 @@ TINY = np.finfo(np.float64).tiny
 
 @dataclass(frozen=True)
 class LossStatistics:
-    """The losses of cohorts, and their mean and variance in every step."""
+    """Losses of cohorts, with their mean and variance in every step."""
 
     losses: Floats  # [..., n, S]
     made: NDArray[np.bool_]  # [..., n, S] steps that at least three clients made
@@ -36,26 +36,26 @@ class LossStatistics:
     @classmethod
     def of_cohort(cls, losses: ArrayLike, sizes: ArrayLike | None = None) -> LossStatistics:
         """Compute the statistics of one cohort's losses [n, S]."""
-        given = numbers(losses, "losses")
-        if given.ndim != 2:
-            raise InputError(f"losses must be [clients, steps], got shape {given.shape}")
-        return cls.of(given, None if sizes is None else numbers(sizes, "sizes"))
+        values = numbers(losses, "losses")
+        if values.ndim != 2:
+            raise InputError(f"losses must be [clients, steps], got shape {values.shape}")
+        return cls.of(values, None if sizes is None else numbers(sizes, "sizes"))
 
     @classmethod
-    def of(cls, given: NDArray[Any], sizes: ArrayLike | None = None) -> LossStatistics:
+    def of(cls, values: NDArray[Any], sizes: ArrayLike | None = None) -> LossStatistics:
         """Compute the statistics of losses [..., n, S]."""
-        rounding = np.finfo(given.dtype if given.dtype.kind == "f" else np.float64).eps
-        x, made, complete = _checked(given)
+        rounding = np.finfo(values.dtype if values.dtype.kind == "f" else np.float64).eps
+        x, made, complete = _checked(values)
         n, S = x.shape[-2:]
         clients: Floats | int = n if complete else np.maximum(made.sum(-2), 2)  # at least 2, to divide by
         steps = S if complete else made.sum(-1)
-        filled = x if complete else np.where(made, x, 0.0)
-        largest, plain_mean = np.abs(filled).max(-2), filled.sum(-2) / clients
+        zero_filled = x if complete else np.where(made, x, 0.0)
+        largest, plain_mean = np.abs(zero_filled).max(-2), zero_filled.sum(-2) / clients
         apart = x - plain_mean[..., None, :]
         apart = apart if complete else np.where(made, apart, 0.0)
         mean, variance = plain_mean, (apart**2).sum(-2) / (clients - 1)  # the sample variance, as in the paper
         if sizes is not None:
-            mean, variance = _weighted(filled, made, sizes)
+            mean, variance = _weighted(zero_filled, made, sizes)
         variance = np.where(variance <= (4 * rounding * largest) ** 2, 0.0, variance)
         return cls(x, made, complete, steps, largest, plain_mean, apart, mean, variance)
 
@@ -64,15 +64,18 @@ class LossStatistics:
         return values if self.complete else np.where(self.made, values, 0.0)
 
 
-def _checked(given: NDArray[Any]) -> tuple[Floats, NDArray[np.bool_], bool]:
-    """Return losses, the steps [..., n, S] that at least three clients made, and whether these are all."""
-    if given.shape[-1] < 1:
-        raise InputError(f"losses must be [clients, steps] with at least one step, got shape {given.shape}")
-    if given.shape[-2] < 3:
+def _checked(values: NDArray[Any]) -> tuple[Floats, NDArray[np.bool_], bool]:
+    """Return losses, their valid steps [..., n, S], and whether all are valid.
+
+    Valid steps are those that at least three clients made.
+    """
+    if values.shape[-1] < 1:
+        raise InputError(f"losses must be [clients, steps] with at least one step, got shape {values.shape}")
+    if values.shape[-2] < 3:
         raise InputError(
-            f"rewards need at least 3 clients, got {given.shape[-2]}: two losses carry no information about each other"
+            f"rewards need at least 3 clients, got {values.shape[-2]}: two losses carry no information about each other"
         )
-    x = given.astype(np.float64)
+    x = values.astype(np.float64)
     made = np.isfinite(x)
     complete = bool(made.all())
     if not complete:

@@ -1,4 +1,4 @@
-"""One round for every method: who trains together, from which models, and how the answers become the next ones."""
+"""The round of every method: group clients, train, aggregate."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ class Method(Generic[S]):
 
     @property
     def state_type(self) -> Any:
-        """The type of its states: that of the groups' is written at their `init`."""
+        """Return the type of its states.
+
+        That of the groups' is written at their `init`.
+        """
         return MethodState[get_args(get_type_hints(type(self.who).init)["return"])[1]]  # type: ignore[misc]
 
     def room(self, state: MethodState[S]) -> int | None:

@@ -1,4 +1,4 @@
-"""How differently clients are perceived: squared distances between perception vectors, a block of clients at a time.
+"""Squared distances between perception vectors, a block of clients at a time.
 
 The unbiased perception vector (UPV) of client k towards j is row k of a matrix V [K, K] over pairs without the entries k
 and j. V has the type of P: for many clients it is float32, and memory has room beside it for only a few blocks of rows.
@@ -19,11 +19,13 @@ LARGE = 1024  # for more clients, matrices are float32 instead of float64, and a
 
 
 def upv_distances(V: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]]:
-    """Squared distances between the UPVs of all pairs, as (rows, columns, block) of the upper half; diagonal 0.
+    """Yield squared distances between the UPVs of all pairs.
+
+    As (rows, columns, block) of the upper half; diagonal 0.
 
     One matrix product per block: the squared distance of whole rows minus the two entries that a pair leaves out.
     """
-    own = np.diag(V)
+    diagonal = np.diag(V)
     centre = V.mean(0, dtype=np.float64).astype(V.dtype)  # subtracted, so that no digits cancel
     cut = blocks(len(V))
     squares = np.concatenate([((V[k] - centre) ** 2).sum(1) for k in cut])
@@ -32,8 +34,8 @@ def upv_distances(V: NDArray[Any]) -> Iterator[tuple[slice, slice, NDArray[Any]]
         for j in cut[i:]:
             d = squares[k, None] + squares[j]
             d -= 2 * (rows @ (V[j] - centre).T)
-            d -= (own[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
-            d -= (V[k, j] - own[j]) ** 2  # entry j: (P_kj - P_jj)^2
+            d -= (diagonal[k, None] - V[j, k].T) ** 2  # entry k: (P_kk - P_jk)^2
+            d -= (V[k, j] - diagonal[j]) ** 2  # entry j: (P_kj - P_jj)^2
             np.maximum(d, 0.0, out=d)
             if j == k:
                 d = (d + d.T) / 2
@@ -46,7 +48,7 @@ def blocks(K: int) -> list[slice]:
 
 
 def square(P: ArrayLike) -> NDArray[Any]:
-    """A matrix over pairs, checked, in the type for its size."""
+    """Check a matrix over pairs, in the type for its size."""
     V = numbers(P, "P")
     if V.ndim != 2 or V.shape[0] != V.shape[1] or not len(V):
         raise InputError(f"P must be square, one row and column per client, got shape {V.shape}")
@@ -57,7 +59,9 @@ def square(P: ArrayLike) -> NDArray[Any]:
 
 
 def perception_distances(V: ArrayLike, visits: ArrayLike) -> NDArray[Any]:
-    """Squared distances between UPVs, divided by their number of entries. V and visits [K, K] -> [K, K], diagonal 0.
+    """Compute mean squared differences between UPVs [K, K].
+
+    Squared distances divided by the number of entries. V and visits [K, K] -> [K, K], diagonal 0.
 
     For a pair that never met, the client's mean over all its rounds, which is on the diagonal, stands in. A client that was in
     no round is placed in the middle of the others.
@@ -93,7 +97,10 @@ def add_distances(distances: NDArray[Any], views: Sequence[NDArray[Any]], visits
 
 
 def fill_in(view: NDArray[Any], visits: NDArray[Any]) -> None:
-    """Fill in place: a pair that never met gets its first client's mean, and a client that was in no round the others' means."""
+    """Fill in pairs that never met, in place.
+
+    Such a pair gets its first client's mean, and a client that was in no round the others' means.
+    """
     for k in blocks(len(view)):
         np.copyto(view[k], np.diag(view)[k, None], where=visits[k] <= 0)
     away = np.diag(visits) <= 0

@@ -1,4 +1,7 @@
-"""Spectral clustering in its parts, so that one set of eigenvectors serves every number of groups; coordinates from distances."""
+"""Spectral clustering in its parts, and coordinates from distances.
+
+One set of eigenvectors serves every number of groups.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ DENSE_EIGEN = 400  # above this many clients only the few eigenvectors needed ar
 
 
 def embedding(W: NDArray[Any], n: int) -> Floats:
-    """[K, n]: the leading eigenvectors of D^-1/2 W D^-1/2 with a zero diagonal (Ng, Jordan and Weiss, 2001)."""
+    """Return the leading eigenvectors [K, n] of the normalised affinities.
+
+    Of D^-1/2 W D^-1/2 with a zero diagonal (Ng, Jordan and Weiss, 2001).
+    """
     diagonal = np.diag(W).copy()
     np.fill_diagonal(W, 0.0)  # put back below: for many clients there is no room for a second W
     try:
@@ -36,9 +42,11 @@ def _leading_eigenvectors(A: NDArray[Any], n: int) -> Floats:
 
 
 def largest_eigenpairs(
-    like: NDArray[Any], n: int, product: Callable[[NDArray[Any]], NDArray[Any]], whole: Callable[[], NDArray[Any]]
+    like: NDArray[Any], n: int, product: Callable[[NDArray[Any]], NDArray[Any]], full_matrix: Callable[[], NDArray[Any]]
 ) -> tuple[Floats, Floats]:
-    """(values [n], vectors [K, n]), largest first, of a symmetric matrix: its `product` with a vector, or the `whole` if needed.
+    """Return the largest eigenvalues [n] and eigenvectors [K, n].
+
+    Largest first, of a symmetric matrix: by its `product` with a vector, or by the `whole` matrix if needed.
 
     `like` has its shape and type.
     """
@@ -52,12 +60,12 @@ def largest_eigenpairs(
             return np.asarray(values[::-1], np.float64), np.asarray(vectors[:, ::-1], np.float64)
         except ArpackNoConvergence:
             pass
-    values, vectors = linalg.eigh(whole(), subset_by_index=[K - n, K - 1])
+    values, vectors = linalg.eigh(full_matrix(), subset_by_index=[K - n, K - 1])
     return np.asarray(values[::-1], np.float64), np.asarray(vectors[:, ::-1], np.float64)
 
 
 def assign_labels(U: Floats, how: Assign, seed: int) -> Ids:
-    """Embedding [K, n] -> labels [K], numbered by first appearance."""
+    """Cluster an embedding [K, n]: labels [K], numbered by first appearance."""
     if how == "kmeans":
         y = _kmeans(U / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), 1e-300), seed)
     else:
@@ -79,7 +87,7 @@ def _kmeans(X: Floats, seed: int) -> Ids:
 
 
 def davies_bouldin(X: Floats, labels: Ids) -> float:
-    """The Davies-Bouldin score of groups that are numbered from 0 without gaps."""
+    """Compute the Davies-Bouldin score of groups numbered without gaps."""
     if labels.max() == 0:  # a single group: there is nothing to separate
         return float("inf")
     if len(X) <= FEW:
@@ -90,7 +98,10 @@ def davies_bouldin(X: Floats, labels: Ids) -> float:
 
 
 def _davies_bouldin_of_few(X: Floats, labels: Ids) -> float:
-    """The same as scikit-learn's, without the milliseconds that it takes to check and copy."""
+    """Compute the Davies-Bouldin score of few points.
+
+    The same as scikit-learn's, without the milliseconds that it takes to check and copy.
+    """
     member = labels == np.arange(labels.max() + 1)[:, None]  # [n, K]
     size = member.sum(1)
     centres = (member @ X) / size[:, None]
@@ -103,7 +114,9 @@ def _davies_bouldin_of_few(X: Floats, labels: Ids) -> float:
 
 
 def coordinates(distances: NDArray[Any], n: int) -> Floats:
-    """The leading axes [K, m] of points with these squared distances [K, K] (classical scaling), with mean 0 and variance 1.
+    """Return the leading axes [K, m] of points from their squared distances.
+
+    [K, K] (classical scaling), with mean 0 and variance 1.
 
     m is at most n: axes along which nobody differs are left out.
     """
@@ -116,20 +129,23 @@ def coordinates(distances: NDArray[Any], n: int) -> Floats:
         y = -0.5 * (distances @ (x - x.mean()))
         return np.asarray(y - y.mean())
 
-    def whole() -> NDArray[Any]:
+    def full_matrix() -> NDArray[Any]:
         rows = distances - distances.mean(0)
         return np.asarray(-0.5 * (rows - rows.mean(1, keepdims=True)))
 
     most = max(float(distances.max()), -float(distances.min()))
     if not most:
         return np.zeros((K, 0))  # ARPACK cannot start on a zero matrix
-    values, vectors = largest_eigenpairs(distances, n, product, whole)
+    values, vectors = largest_eigenpairs(distances, n, product, full_matrix)
     real = values > max(1e-9, K * np.finfo(distances.dtype).eps) * max(most, 1e-12)  # larger than rounding errors
     return np.asarray(vectors[:, real] * np.sqrt(K), np.float64)
 
 
 def principal_axes(points: NDArray[Any], n: int) -> Floats:
-    """The leading axes [K, m] of points [K, d], with mean 0 and variance 1: equal to `coordinates` of their squared distances."""
+    """Return the leading axes [K, m] of points [K, d].
+
+    With mean 0 and variance 1: equal to `coordinates` of their squared distances.
+    """
     X = points - points.mean(0, dtype=np.float64)
     values, vectors = np.linalg.eigh(X.T @ X)
     largest = np.argsort(values)[::-1][: min(n, len(X) - 1)]

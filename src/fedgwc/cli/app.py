@@ -15,7 +15,7 @@ import typer
 
 from fedgwc.cli.help import described, every_command
 from fedgwc.core.errors import InputError, in_words
-from fedgwc.runs.interrupt import calmly, ending_calmly
+from fedgwc.runs.interrupt import exit_when_interrupted, interruptible
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -337,9 +337,9 @@ def _using(command: Callable[..., Any]) -> Callable[..., Any]:
     def knowing(*args: Any, use: tuple[str, ...], **settings: Any) -> Any:
         if not use and "FEDGWC_USE" not in os.environ:  # what there is to check it against takes long to load
             return command(*args, **settings)
-        from fedgwc.runs.plugins import using
+        from fedgwc.runs.plugins import plugins_loaded
 
-        with using(use):
+        with plugins_loaded(use):
             return command(*args, **settings)
 
     return knowing
@@ -370,9 +370,9 @@ def main(argv: list[str] | None = None) -> Any:
         if name in USING:
             each.params.append(_use_option())
             each.callback = _using(each.callback)
-        each.callback = each.callback and calmly(each.callback)
+        each.callback = each.callback and exit_when_interrupted(each.callback)
     try:
-        with ending_calmly():
+        with interruptible():
             return command(args=argv, prog_name="fedgwc")
     except InputError as error:
         print(f"fedgwc: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`fedgwc assign`: which cluster a new client belongs to."""
+"""`fedgwc assign`: the cluster that fits a new client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedgwc.data.rows import Rows
 from fedgwc.data.sources.client_file import load
 from fedgwc.engines.simulator import Simulator
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.saved_models import Inputs, filled, inputs_of, model_files, network_of
+from fedgwc.runs.saved_models import Inputs, inputs_of, model_files, network_of, with_weights
 from fedgwc.runs.tables import Table, show
 from fedgwc.training.flat_model import FlatModel
 
@@ -30,20 +30,26 @@ def assign_command(run: Path, data: Path) -> None:
 
 
 def assign(run: Path, data: Path) -> tuple[list[Path], list[float], list[float]]:
-    """Each cluster's model file with its loss and accuracy on the client's training data."""
+    """Return each cluster's loss and accuracy on the client's training data.
+
+    With its model file.
+    """
     config = RunFolder(run).config()
     files = list(model_files(run).values())
     federation = _client(data, inputs_of(config))
     module = network_of(config)
     engine = Simulator(federation, module)
-    models = torch.stack([FlatModel(filled(module, f)).vector() for f in files])
+    models = torch.stack([FlatModel(with_weights(module, f)).vector() for f in files])
     n = len(files)
     scores = engine.evaluate(np.zeros(n, np.int64), models, np.arange(n), "train")
     return files, scores.loss.tolist(), (scores.correct.sum(1) / scores.total.sum(1)).tolist()
 
 
 def _client(data: Path, inputs: Inputs) -> Federation:
-    """The new client alone, its data prepared as the federation's were."""
+    """Build a federation of the new client alone.
+
+    Its data are prepared as the federation's were.
+    """
     table = load(data, ("x", "y"))
     x, y = torch.from_numpy(table["x"]), torch.from_numpy(table["y"].astype(np.int64))
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):

@@ -1,4 +1,7 @@
-"""`fedgwc compare`: algorithms x settings x seeds on one recipe, in parallel where cores allow, ending in one table."""
+"""`fedgwc compare`: algorithms x settings x seeds on one recipe.
+
+In parallel where cores allow, ending in one table.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ from fedgwc.core.sampling import cohort_size
 from fedgwc.core.settings import convert
 from fedgwc.core.text import plural
 from fedgwc.engines.settings import device_of
-from fedgwc.runs.batch import INTERRUPTED, do_all
+from fedgwc.runs.batch import INTERRUPTED, run_all
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.folder import new_folder
-from fedgwc.runs.plugins import known
+from fedgwc.runs.plugins import entry_named
 from fedgwc.runs.scale import scaled_experiment
 from fedgwc.runs.tables import Table, comparison_table, markdown, show
 
@@ -44,7 +47,7 @@ Setting = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Run:
-    """One cell of the comparison."""
+    """A cell of the comparison."""
 
     algorithm: str
     setting: Setting  # the swept keys that concern this algorithm, with their values
@@ -53,7 +56,10 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Of its folder, so a value that is a path becomes one word, and the rest of what is too long a digest."""
+        """Return the name of its folder.
+
+        A value that is a path becomes one word, and the rest of what is too long a digest.
+        """
         setting = [f"{key.split('.')[-1]}={value}" for key, value in self.setting]
         name = re.sub(r"[/\\]", "_", "-".join([self.algorithm, *setting, f"seed{self.seed}"]))
         raw = name.encode()
@@ -80,14 +86,14 @@ def compare_command(
     if algorithms == [ALL]:
         algorithms = list(ALGORITHMS)
     for name in algorithms:
-        known(ALGORITHMS, name, "algorithm")
+        entry_named(ALGORITHMS, name, "algorithm")
     runs = _plan(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
     device_of(runs[0].job.engine)  # before there is a folder
     folder = out or new_folder(runs[0].job.recipe, "compare")
     try:
         last = _do_all(runs, folder, jobs)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept(folder, new=out is None)) from None
+        raise KeyboardInterrupt(_after_interrupt(folder, new=out is None)) from None
     every, best = _tables(runs, last)
     for name, table in (("comparison", best), ("everything-tried", every)):
         (folder / f"{name}.md").write_text(markdown(table), encoding="utf-8")
@@ -121,7 +127,7 @@ def _plan(
     return runs
 
 
-def _kept(folder: Path, new: bool) -> str:
+def _after_interrupt(folder: Path, new: bool) -> str:
     if new and not any(folder.iterdir()):
         folder.rmdir()
         return "Interrupted before a run had begun; nothing was written."
@@ -129,27 +135,38 @@ def _kept(folder: Path, new: bool) -> str:
 
 
 def _first_seed(sets: list[str]) -> int:
-    """Seeds count from the one that is set. Algorithms are an option of their own, which a setting would not change."""
-    given = dict(map(parse_assignment, sets))
-    if ("algorithm", "name") in given:
-        raise InputError(f"compare has its algorithms from --algorithms; write --algorithms {given['algorithm', 'name']}")
-    return int(convert(given.get(("seed",), 0), int, "seed"))
+    """Return the first seed; the others count from it.
+
+    Algorithms are an option of their own, which a setting would not change.
+    """
+    assigned = dict(map(parse_assignment, sets))
+    if ("algorithm", "name") in assigned:
+        raise InputError(f"compare has its algorithms from --algorithms; write --algorithms {assigned['algorithm', 'name']}")
+    return int(convert(assigned.get(("seed",), 0), int, "seed"))
 
 
 def _axes_of(algorithm: str, axes: list[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
-    """The swept values that concern an algorithm: `ifca.k` is ifca's alone, `local.lr` everybody's."""
+    """Select the swept values that concern an algorithm.
+
+    `ifca.k` is ifca's alone, `local.lr` everybody's.
+    """
     return [(key, values) for key, values in axes if key.split(".")[0] in (algorithm, *SHARED)]
 
 
 def _settings(algorithm: str, axes: list[tuple[str, list[Any]]]) -> Iterator[Setting]:
-    """The combinations of these values."""
-    mine = _axes_of(algorithm, axes)
-    for values in itertools.product(*[v for _, v in mine]):
-        yield tuple(zip([k for k, _ in mine], values, strict=True))
+    """List the combinations of these values."""
+    own_axes = _axes_of(algorithm, axes)
+    for values in itertools.product(*[v for _, v in own_axes]):
+        yield tuple(zip([k for k, _ in own_axes], values, strict=True))
 
 
 def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) -> list[Assignment]:
-    """With --equal updates, everybody stops after as many client updates as one cohort a round makes."""
+    """Return the assignments that stop every run at equal client updates.
+
+    With --equal updates: as many as one cohort a round makes.
+
+    With --equal updates: as many as one cohort a round makes.
+    """
     if equal == "rounds":
         return []
     job = scaled_experiment(recipe, sets, scale)
@@ -162,22 +179,22 @@ def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) 
 
 
 def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any]]:
-    """The last metrics of every run, by its name."""
+    """Do all runs and return their last metrics by name."""
     last: dict[str, dict[str, Any]] = {}
-    with closing(do_all([(r.name, r.job) for r in runs], folder, jobs)) as all_done:
+    with closing(run_all([(r.name, r.job) for r in runs], folder, jobs)) as all_done:
         for done in all_done:
             if done.problem == INTERRUPTED:
                 raise KeyboardInterrupt  # the run itself has saved and stopped
             if done.problem:
                 raise InputError(done.problem)
             last[done.name] = row = done.last
-            said = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {plural(row['clusters'], 'cluster')}"
-            print(f"{said}, {row['seconds']:.0f} s", file=sys.stderr, flush=True)
+            status = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {plural(row['clusters'], 'cluster')}"
+            print(f"{status}, {row['seconds']:.0f} s", file=sys.stderr, flush=True)
     return last
 
 
 def _tables(runs: list[Run], last: dict[str, dict[str, Any]]) -> tuple[Table, Table]:
-    """All settings, and the best setting of each algorithm beside what was tried."""
+    """Make a table of all settings and one of each algorithm's best."""
     cells: dict[tuple[str, Setting], list[dict[str, Any]]] = {}
     for r in runs:
         cells.setdefault((r.algorithm, r.setting), []).append(last[r.name])
@@ -185,10 +202,10 @@ def _tables(runs: list[Run], last: dict[str, dict[str, Any]]) -> tuple[Table, Ta
     every = _with_automatic(comparison_table([(_title(a, s), rows) for (a, s), rows in cells.items()]), finds)
     best, tried = [], []
     for algorithm in dict.fromkeys(r.algorithm for r in runs):
-        mine = {s: rows for (a, s), rows in cells.items() if a == algorithm}
-        winner = max(mine, key=lambda s: sum(row["accuracy"] for row in mine[s]) / len(mine[s]))
-        best.append((_title(algorithm, winner), mine[winner]))
-        tried.append("" if len(mine) == 1 else ", ".join("/".join(str(v) for _, v in s) for s in mine))
+        own_cells = {s: rows for (a, s), rows in cells.items() if a == algorithm}
+        winner = max(own_cells, key=lambda s: sum(row["accuracy"] for row in own_cells[s]) / len(own_cells[s]))
+        best.append((_title(algorithm, winner), own_cells[winner]))
+        tried.append("" if len(own_cells) == 1 else ", ".join("/".join(str(v) for _, v in s) for s in own_cells))
     table = _with_automatic(comparison_table(best), finds)
     if any(tried):
         table = Table([*table.head, "tried"], [[*row, t] for row, t in zip(table.rows, tried, strict=True)])
@@ -196,7 +213,10 @@ def _tables(runs: list[Run], last: dict[str, dict[str, Any]]) -> tuple[Table, Ta
 
 
 def _finds_clusters(algorithm: object) -> str:
-    """Whether the number of clusters is found, is given (a `k`), or is no question."""
+    """Tell whether the number of clusters is found or given.
+
+    Given by a `k`; or it is no question.
+    """
     who = algorithm.who if isinstance(algorithm, Method) else algorithm
     return "no" if isinstance(who, IFCA | FeSEM) else "/" if isinstance(who, OneGroup | Alone) else "yes"
 

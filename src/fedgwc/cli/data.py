@@ -15,7 +15,7 @@ from fedgwc.runs.tables import Table, show
 
 
 def ls_command(root: Path | None, size: int) -> None:
-    """What there is, what is missing, where it was looked for."""
+    """List data sets: present or missing, and where they were looked for."""
     states = [sources.status(name, root, size) for name in SOURCES]
     rows = [[s.name, "missing" if s.missing else "ready", _size(s.disk), s.title] for s in states]
     show(
@@ -60,7 +60,7 @@ def verify_command(name: str, root: Path | None) -> None:
 
 
 class _Ticker:
-    """How far a download or a decoding is, at most twice a second."""
+    """Progress of a download or a decoding, at most twice a second."""
 
     def __init__(self) -> None:
         self.last = 0.0

@@ -18,14 +18,14 @@ def _need_flower() -> None:
 
 
 def init_command(folder: Path, **decided: Any) -> None:
-    """`decided` are the fields of a Plan."""
+    """Write a federation's files; `decided` are the fields of a Plan."""
     _need_flower()
     from fedgwc.flower.deploy.network import exposure_warning
     from fedgwc.flower.deploy.write import CLIENTS_PLACEHOLDER, Plan, init
-    from fedgwc.runs.plugins import named
+    from fedgwc.runs.plugins import plugin_files
 
     plan = Plan(**decided)
-    configs = init(folder, plan, named())
+    configs = init(folder, plan, plugin_files())
     show(Table(["node", "serves"], [[f"node-{i}", config] for i, config in enumerate(configs, 1)]))
     print(f"\nWritten: {folder}. Read {folder / 'README.md'}, then: fedgwc deploy check {folder}")
     if any(CLIENTS_PLACEHOLDER in config for config in configs):
@@ -63,7 +63,7 @@ def register_command(folder: Path) -> None:
 
 
 def run_command(folder: Path) -> None:
-    """Exit with 0 only if the run was completed."""
+    """Train or resume; exit with 0 only if the run was completed."""
     _need_flower()
     from fedgwc.flower.deploy.flwr_cli import command, start, wait
 

@@ -12,7 +12,10 @@ from typer.models import ArgumentInfo
 
 
 def described(app: typer.Typer) -> Any:
-    """The command of `app`. From click 8.5 on its arguments lose the help that typer before 0.21 gives them; here it is back."""
+    """Return the command of `app` with help for its arguments.
+
+    From click 8.5 on its arguments lose the help that typer before 0.21 gives them; here it is back.
+    """
     top = typer.main.get_command(app)
     for _, command in every_command(top):
         if command.callback is None:
@@ -26,7 +29,7 @@ def described(app: typer.Typer) -> Any:
 
 
 def every_command(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """With what one types for it, after the program's name: `deploy init`."""
+    """Yield every command with its words: `deploy init`."""
     yield name, command
     for key, inner in getattr(command, "commands", {}).items():
         yield from every_command(inner, f"{name} {key}".strip())

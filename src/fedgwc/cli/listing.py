@@ -1,4 +1,4 @@
-"""`fedgwc list`: what there is, and what can be set of it."""
+"""`fedgwc list`: recipes, algorithms, data sets and models, and their settings."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def list_command(name: str | None = None) -> None:
         show_one(name) for show_one in (_recipe, _algorithm, _data_set, _partition, _model, _table)
     ]  # digits is a recipe and data
     if not any(shown):
-        known = [*recipes(), *ALGORITHMS, *DATASETS, *PARTITIONS, *MODELS, *TABLES, *CHOSEN]
-        raise InputError(f"nothing is called {name!r}{did_you_mean(name, known)}; `fedgwc list` has the names")
+        every_name = [*recipes(), *ALGORITHMS, *DATASETS, *PARTITIONS, *MODELS, *TABLES, *CHOSEN]
+        raise InputError(f"nothing is called {name!r}{did_you_mean(name, every_name)}; `fedgwc list` has the names")
 
 
 def _overview() -> None:

@@ -19,10 +19,10 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Algorithm
 from fedgwc.core.settings import convert, override
 from fedgwc.metrics.table import clustering_scores
-from fedgwc.runs.delayed_progress import Patient
+from fedgwc.runs.delayed_progress import DelayedWatcher
 from fedgwc.runs.experiment import DEFAULT_ALGORITHM, experiment
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.plugins import known
+from fedgwc.runs.plugins import entry_named
 from fedgwc.runs.progress import Watcher, watcher
 from fedgwc.runs.recording import observed
 from fedgwc.runs.replay import Trace, can_replay, clusters_of, read_trace, replay, tree_of
@@ -44,20 +44,22 @@ def replay_command(path: Path, sets: list[str], sweeps: list[str], rounds: int |
     settings = [dict(zip([a[0] for a in axes], values, strict=True)) for values in itertools.product(*[a[1] for a in axes])]
     base, seed = _recorded_with(path)
     algorithms = [algorithm_of(sets, s, base) for s in settings]
-    _tell_whose(path, dict(parse_assignment(s) for s in sets).get(("algorithm", "name"), DEFAULT_ALGORITHM))
+    _say_recorded_by(path, dict(parse_assignment(s) for s in sets).get(("algorithm", "name"), DEFAULT_ALGORITHM))
     try:
         results = _replays(trace, algorithms, seed)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Interrupted. The run is as it was; the same command begins anew.") from None
     if len(results) == 1:
-        _tell_splits(*results[0], algorithms[0], trace.n_clients)
+        _print_splits(*results[0], algorithms[0], trace.n_clients)
     numbers = [_numbers(trace, state) for state, _ in results]
     rows = [[*map(str, s.values()), *row.values()] for s, row in zip(settings, numbers, strict=True)]
     show(Table([*settings[0], *numbers[0]], rows))
 
 
 def _recorded_with(path: Path) -> tuple[Algorithm[Any] | None, int]:
-    """Return the settings and seed of the run that made the trace, where its rule can be replayed: what `--set` then changes.
+    """Return the recording run's settings and seed, if they can be replayed.
+
+    `--set` then changes these.
 
     Any other algorithm need not even be known here: its losses are all that is used.
     """
@@ -69,25 +71,28 @@ def _recorded_with(path: Path) -> tuple[Algorithm[Any] | None, int]:
 
 
 def _is_known(path: Path) -> bool:
-    """Tell whether the algorithm that recorded a run is one that can be replayed."""
+    """Tell whether the recording algorithm is one that can be replayed."""
     return _name(path) in ALGORITHMS and can_replay(ALGORITHMS[_name(path)])
 
 
 def _name(path: Path) -> str:
-    """Of the algorithm that recorded a run."""
+    """Return the name of the algorithm that recorded a run."""
     algorithm = RunFolder(path).config()["experiment"].get("algorithm")
     return str(algorithm.get("name", "")) if isinstance(algorithm, dict) else ""
 
 
-def _tell_whose(path: Path, chosen: str) -> None:
-    """Losses depend on the models that gave them, which are the recording algorithm's for the whole replay."""
+def _say_recorded_by(path: Path, chosen: str) -> None:
+    """Say which algorithm's models the losses belong to.
+
+    Losses depend on the models that gave them, which are the recording algorithm's for the whole replay.
+    """
     if path.is_dir() and not _is_known(path):
         what = f"recorded by {_name(path) or 'an algorithm without a name'}, clustered here as {chosen} would"
         print(f"{path}: {what}; the losses stay those of the models that were trained", file=sys.stderr)
 
 
 def algorithm_of(sets: list[str], chosen: dict[str, Any], base: Algorithm[Any] | None = None) -> Algorithm[Any]:
-    """Build the algorithm to replay from assignments, over the one that recorded the trace."""
+    """Build the algorithm to replay, with assignments over the recorded one's settings."""
     table: dict[str, Any] = {}
     for path, value in [parse_assignment(s) for s in sets] + [(tuple(k.split(".")), v) for k, v in chosen.items()]:
         table = set_path(table, path, value)
@@ -96,7 +101,7 @@ def algorithm_of(sets: list[str], chosen: dict[str, Any], base: Algorithm[Any] |
         got = ", ".join(table) or f"algorithm={settings}"
         raise InputError(f"a replay has algorithm settings only (algorithm.gain=4), got {got}")
     name = settings.pop("name", None)
-    start = base if name is None and base is not None else known(ALGORITHMS, name or DEFAULT_ALGORITHM, "algorithm")
+    start = base if name is None and base is not None else entry_named(ALGORITHMS, name or DEFAULT_ALGORITHM, "algorithm")
     if not can_replay(start):
         raise InputError(
             f"{name} does not cluster by losses; replay {', '.join(n for n in ALGORITHMS if can_replay(ALGORITHMS[n]))}"
@@ -105,8 +110,8 @@ def algorithm_of(sets: list[str], chosen: dict[str, Any], base: Algorithm[Any] |
 
 
 def _replays(trace: Trace, algorithms: list[Algorithm[Any]], seed: int) -> list[tuple[Any, Verdicts]]:
-    """One after the other; the time left is that of all together."""
-    progress, n_rounds = Patient(watcher()), len(trace.ids)
+    """Run replays one after the other; the time left is that of all."""
+    progress, n_rounds = DelayedWatcher(watcher()), len(trace.ids)
     progress.start("replay", n_rounds * len(algorithms), 0)
     try:
         return [_one(trace, algorithm, seed, progress, i * n_rounds) for i, algorithm in enumerate(algorithms)]
@@ -121,13 +126,13 @@ def _one(trace: Trace, algorithm: Algorithm[Any], seed: int, progress: Watcher, 
     def watch(number: int, state: Any) -> None:
         verdicts.extend({"round": number, **v} for v in observed(algorithm, state).decisions)
         losses = trace.losses[number - 1]
-        known = losses[np.isfinite(losses)]  # none where they were private
-        progress.round(done + number, float(known.mean()) if known.size else float("nan"), len(clusters_of(state)))
+        finite = losses[np.isfinite(losses)]  # none where they were private
+        progress.round(done + number, float(finite.mean()) if finite.size else float("nan"), len(clusters_of(state)))
 
     return replay(trace, algorithm, seed=seed, watch=watch, reuse=True), verdicts
 
 
-def _tell_splits(state: Any, verdicts: Verdicts, algorithm: Algorithm[Any], n_clients: int) -> None:
+def _print_splits(state: Any, verdicts: Verdicts, algorithm: Algorithm[Any], n_clients: int) -> None:
     tree = tree_of(state)
     if not tree.splits:
         print(why(verdicts, algorithm.too_few(n_clients)) if isinstance(algorithm, Auto) else "no split")
@@ -135,8 +140,8 @@ def _tell_splits(state: Any, verdicts: Verdicts, algorithm: Algorithm[Any], n_cl
     for s in tree.splits:
         children = np.bincount(s.labels)
         births = [(c.parent, c.scores) for c in (*tree.clusters, *tree.splits)]
-        made = next(scores for parent, scores in births if parent == s.id)
-        scores = "  ".join(f"n={n}: {value:.3f}" for n, value in made.items())
+        scores_of_split = next(scores for parent, scores in births if parent == s.id)
+        scores = "  ".join(f"n={n}: {value:.3f}" for n, value in scores_of_split.items())
         sizes = " + ".join(map(str, children))
         reason = reasons.get(s.id, f"Davies-Bouldin {scores}")
         print(f"round {s.ended}: cluster {s.id} of {len(s.members)} clients -> {sizes}   {reason}")
@@ -160,6 +165,6 @@ def _numbers(trace: Trace, state: Any) -> dict[str, str]:
 
 def _export(trace: Trace, path: Path) -> None:
     optional = {name: getattr(trace, name) for name in ("truth", "counts", "sizes", "rewards", "readings")}
-    known = {k: v for k, v in optional.items() if v is not None}
-    np.savez_compressed(path, ids=trace.ids.astype(np.int32), L=trace.losses, **known)
+    arrays = {k: v for k, v in optional.items() if v is not None}
+    np.savez_compressed(path, ids=trace.ids.astype(np.int32), L=trace.losses, **arrays)
     print(f"wrote {path}: {len(trace.ids)} rounds of {trace.n_clients} clients")

@@ -8,7 +8,7 @@ from fedgwc.core.errors import InputError
 from fedgwc.io.atomic import write_atomically
 from fedgwc.io.files import ordinary
 from fedgwc.report import build
-from fedgwc.runs.delayed_progress import Patient
+from fedgwc.runs.delayed_progress import DelayedWatcher
 from fedgwc.runs.progress import watcher
 
 PAGE = b"<!doctype html>"  # how all of them begin
@@ -28,13 +28,16 @@ def report_command(runs: list[Path], out: Path, figures: Path | None) -> None:
 
 
 def _is_page(path: Path) -> bool:
-    """Earlier reports are written over; a file of a run, or anything else, is not."""
+    """Tell whether a file is an earlier report, which may be overwritten.
+
+    A file of a run, or anything else, may not.
+    """
     with ordinary(path).open("rb") as file:
         return file.read(len(PAGE)) == PAGE
 
 
 def _write(runs: list[Path], out: Path, figures: Path | None) -> None:
-    progress = Patient(watcher())
+    progress = DelayedWatcher(watcher())
     page = build(runs, progress)
     from fedgwc.report.page import html
     from fedgwc.report.render import write_files

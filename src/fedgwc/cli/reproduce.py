@@ -13,7 +13,7 @@ from fedgwc.reproduce.execute import execute
 from fedgwc.reproduce.lines import Line, lines_of
 from fedgwc.reproduce.outcome import read
 from fedgwc.reproduce.paper import FEDGWC, OURS, Entry, Row, paper, varied
-from fedgwc.reproduce.plan import Planned, plan, telling
+from fedgwc.reproduce.plan import Planned, own_settings, plan
 from fedgwc.reproduce.provenance import provenance
 from fedgwc.reproduce.render import csv_text, markdown, tables
 from fedgwc.reproduce.verdict import SEEDS
@@ -82,10 +82,10 @@ def _draw(name: str, entry: Entry, lines: list[Line], out: Path) -> None:
 
 
 def _needs(row: Row, runs: Sequence[Planned], failed: dict[str, str]) -> str:
-    """What a row lacks, in a few words where it is a data set."""
-    own = (row.recipe, row.algorithm, telling(row, row.algorithm))
+    """Say what a row lacks, briefly if it is a data set."""
+    wanted = (row.recipe, row.algorithm, own_settings(row, row.algorithm))
     for r in runs:
-        if (r.row.recipe, r.row.algorithm, telling(r.row, r.row.algorithm)) == own and r.name in failed:
+        if (r.row.recipe, r.row.algorithm, own_settings(r.row, r.row.algorithm)) == wanted and r.name in failed:
             data = r.job.tables["data"].get("name")
             missing = failed[r.name].startswith(f"no {data} data")
             return f"needs {data}: fedgwc data prepare {data}" if missing else failed[r.name]
@@ -93,7 +93,7 @@ def _needs(row: Row, runs: Sequence[Planned], failed: dict[str, str]) -> str:
 
 
 def _command(names: Sequence[str], scale: str, n_seeds: int, sets: Sequence[str], presets: Sequence[str]) -> str:
-    """What gives these runs again, whatever was left to defaults."""
+    """Return the command that repeats these runs, with defaults written out."""
     words = ["fedgwc", "reproduce", *names, "--scale", scale, "--seeds", str(n_seeds)]
     words += [word for s in sets for word in ("--set", s)]
     words += ["--fedgwc", ",".join(presets)] if tuple(presets) != PAPERS else []

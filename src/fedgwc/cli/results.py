@@ -1,4 +1,4 @@
-"""`fedgwc results`: keep what is worth keeping, and the page made of it."""
+"""`fedgwc results`: keep a run's small files, and make the page of all."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fedgwc.reproduce.page import needs, page, pictures_of
 from fedgwc.reproduce.paper import paper
 
 
-def keep_command(runs: Sequence[Path], into: Path, given: Mapping[str, str]) -> None:
+def keep_command(runs: Sequence[Path], into: Path, provenance: Mapping[str, str]) -> None:
     for run in runs:
-        kept = keep(run, into, given)
+        kept = keep(run, into, provenance)
         print(f"Kept: {kept} ({size_of(kept) / 1000:.0f} kB)")
 
 
@@ -31,7 +31,10 @@ def page_command(results: Path, out: Path, figures: bool) -> None:
 
 
 def _draw(results: Path, folder: Path) -> None:
-    """What can be drawn from the kept files; figures that need a run's trace are drawn by `fedgwc reproduce`."""
+    """Draw the figures that the kept files suffice for.
+
+    Figures that need a run's trace are drawn by `fedgwc reproduce`.
+    """
     from fedgwc.reproduce.pictures import draw
 
     outcomes = read_all(results)
@@ -49,7 +52,10 @@ def _draw(results: Path, folder: Path) -> None:
 
 
 def _shrunk(picture: Path, to: Path) -> None:
-    """With as many colours as a drawing needs, which is a third of the bytes: these files are kept for good."""
+    """Reduce a picture's colours to those that a drawing needs.
+
+    A third of the bytes: these files are kept for good.
+    """
     from PIL import Image  # comes with matplotlib
 
     with Image.open(picture) as image:

@@ -32,19 +32,19 @@ def run_command(
     if track is not None:
         check_tracker(track)
     if resume:
-        results = _resumed(_asked(recipe, sets, out, scale), out, track)
+        results = _resumed(_to_resume(recipe, sets, out, scale), out, track)
     elif recipe is None and not any(s.split("=")[0].strip() == "algorithm.name" for s in sets):
         if out is not None and RunFolder(out).has_run():  # its two runs would be written inside of that one
             raise InputError(f"{out} already holds a run; --resume goes on with it, another --out begins anew")
-        _check_whose(sets, DEFAULT_JOB)
+        _check_settings_apply(sets, DEFAULT_JOB)
         jobs = {name: scaled_experiment(DEFAULT_RECIPE, [*sets, f"algorithm.name={name}"], scale) for name in DEFAULT_JOB}
-        said = "one model for all (fedavg), one per group as the paper finds groups (fedgwc), and as our own rule does (auto)"
-        print(f"{jobs['fedavg'].about}: {said}\n", file=sys.stderr)
-        results = {name: _one(job, out / name if out else None, track) for name, job in jobs.items()}
+        summary = "one model for all (fedavg), one per group as the paper finds groups (fedgwc), and as our own rule does (auto)"
+        print(f"{jobs['fedavg'].about}: {summary}\n", file=sys.stderr)
+        results = {name: _run_one(job, out / name if out else None, track) for name, job in jobs.items()}
     else:
         job = scaled_experiment(recipe, sets, scale)
-        _check_whose(sets, [job.algorithm_name])
-        results = {job.algorithm_name: _one(job, out, track)}
+        _check_settings_apply(sets, [job.algorithm_name])
+        results = {job.algorithm_name: _run_one(job, out, track)}
     show(comparison_table([(name, [r.last]) for name, r in results.items()], detail=False))
     for result in results.values():
         folder = RunFolder(result.folder)
@@ -53,11 +53,14 @@ def run_command(
     print("\nWritten: " + ", ".join(str(r.folder) for r in results.values()))
 
 
-def _check_whose(sets: list[str], names: Sequence[str]) -> None:
-    """A recipe may have settings for any algorithm; who sets one on the command line means the one that runs."""
-    mine = {part for name in names for part in (name, name.partition("-")[0])}
+def _check_settings_apply(sets: list[str], names: Sequence[str]) -> None:
+    """Refuse a command-line setting of an algorithm that does not run.
+
+    A recipe may have settings for any algorithm; who sets one on the command line means the one that runs.
+    """
+    applicable = {part for name in names for part in (name, name.partition("-")[0])}
     for path, _ in map(parse_assignment, sets):
-        if path[0] in ALGORITHMS and path[0] not in mine:
+        if path[0] in ALGORITHMS and path[0] not in applicable:
             raise InputError(
                 f"{'.'.join(path)} is a setting of {path[0]}, and this runs {' and '.join(names)}; "
                 f"add --set algorithm.name={path[0]}, or leave it out"
@@ -65,16 +68,22 @@ def _check_whose(sets: list[str], names: Sequence[str]) -> None:
 
 
 def _resumed(job: Job, out: Path | None, track: str | None) -> dict[str, Result]:
-    """The result under its algorithm's name. If there was nothing left to do, that is said."""
+    """Return the resumed result under its algorithm's name.
+
+    If there was nothing left to do, that is said.
+    """
     before = _finished_at(out)
-    result = _one(job, out, track, resume=True)
+    result = _run_one(job, out, track, resume=True)
     if before is not None and before == result.last.get("round"):
         print(f"{result.folder} was already finished, with round {before:,}; --set rounds=N makes it longer\n", file=sys.stderr)
     return {_algorithm_of(RunFolder(result.folder)): result}
 
 
 def _finished_at(out: Path | None) -> int | None:
-    """The last round of a run that has its models, which are written at its end."""
+    """Return the last round of a run that has its models.
+
+    These are written at its end.
+    """
     if out is None or not any((out / "models").glob("*.safetensors")):
         return None
     rows = RunFolder(out).metrics()
@@ -85,14 +94,19 @@ def _algorithm_of(folder: RunFolder) -> str:
     return str(folder.config()["experiment"]["algorithm"]["name"])
 
 
-def _asked(recipe: str | None, sets: list[str], out: Path | None, scale: str) -> Job:
-    """What to go on with; without a recipe, `sets` change what the folder itself says."""
+def _to_resume(recipe: str | None, sets: list[str], out: Path | None, scale: str) -> Job:
+    """Return the recipe or settings to resume with; None: the folder's.
+
+    Without a recipe, `sets` change what the folder itself says.
+
+    Without a recipe, `sets` change what the folder itself says.
+    """
     if recipe is None and sets and out is not None:
         return assigned(RunFolder(out).config()["experiment"], sets)
     return scaled_experiment(recipe, sets, scale) if recipe else None
 
 
-def _one(job: Job, out: Path | None, track: str | None, resume: bool = False) -> Result:
+def _run_one(job: Job, out: Path | None, track: str | None, resume: bool = False) -> Result:
     try:
         result = run(job, out, resume=resume, progress=watcher() if track is None else TensorBoard(watcher()))
     except KeyboardInterrupt as interrupt:

@@ -1,4 +1,4 @@
-"""`fedgwc score`: all clustering metrics for anybody's clusters."""
+"""`fedgwc score`: all clustering metrics for clusters from any source."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ METRICS = (
 
 
 def read_counts(path: Path) -> dict[str, Floats]:
-    """A header, then per line a client and its number of samples in each class."""
+    """Read clients' numbers of samples per class.
+
+    A header, then per line a client and its number of samples in each class.
+    """
     if path.name == "counts.csv" and not path.exists() and (path.parent / "clients.npz").is_file():
         raise InputError(f"this run has no {path}: {UNKNOWN}")
     head, rows = _table(path)
@@ -68,13 +71,16 @@ def read_counts(path: Path) -> dict[str, Floats]:
 
 
 def read_labels(path: Path) -> tuple[dict[str, str], dict[str, str] | None]:
-    """A header, then per line a client, its cluster, perhaps its true group and its name; (clusters, groups or None)."""
+    """Read clients' clusters and true groups, or None.
+
+    A header, then per line a client, its cluster, perhaps its true group and its name.
+    """
     head, rows = _table(path)
     if len(head) < 2 or head[3:] not in ([], ["name"]):
         raise InputError(f"{path} must have the columns client,cluster and perhaps group and name, got {','.join(head)}")
     labels = {row[0]: row[1] for row in rows}
-    known = len(head) > 2 and all(row[2] for row in rows)
-    return labels, {row[0]: row[2] for row in rows} if known else None
+    has_groups = len(head) > 2 and all(row[2] for row in rows)
+    return labels, {row[0]: row[2] for row in rows} if has_groups else None
 
 
 def _table(path: Path) -> tuple[list[str], list[list[str]]]:

@@ -1,4 +1,4 @@
-"""One line on why a federation was divided, or was not."""
+"""One line on why a federation was divided, or not."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedgwc.runs.folder import VERDICTS, RunFolder
 
 
 def why_of(folder: RunFolder) -> str | None:
-    """None: the run's algorithm does not tell."""
+    """Return the line for a run; None: its algorithm gives no reasons."""
     algorithm = experiment(folder.config()["experiment"]).algorithm
     if not isinstance(algorithm, Auto):
         return None
-    known = folder.path / "clients.npz"
-    too_few = algorithm.too_few(len(read_npz(known)["sizes"])) if known.is_file() else ""
+    clients_file = folder.path / "clients.npz"
+    too_few = algorithm.too_few(len(read_npz(clients_file)["sizes"])) if clients_file.is_file() else ""
     try:
         return printable(why(folder.verdicts(), too_few))
     except (KeyError, TypeError):
@@ -27,7 +27,10 @@ def why_of(folder: RunFolder) -> str | None:
 
 
 def why(verdicts: Sequence[Mapping[str, Any]], too_few: str = "") -> str:
-    """The first division that was not undone and its reason, or the last reason not to divide; `too_few`: nobody can be."""
+    """Explain the first division that was not undone, or its absence.
+
+    The last reason not to divide; `too_few`: nobody can be divided.
+    """
     if not verdicts:
         return f"no division: {too_few}" if too_few else "no division yet: the first window of rounds has not come to its end"
     divisions: list[Mapping[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The section on what the clusters are made of."""
+"""The section on the clusters' classes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def cluster_sections(run: Run) -> list[Section | None]:
         return [Section("classes", "Class distributions", UNKNOWN)]
     if not run.counts.sum():
         return []
-    share, whole = classes.shares(run.counts, run.clusters), run.counts.sum(0) / run.counts.sum()
-    return [_classes(run, share, whole), _pairs(run, share) if len(share) > 1 else None]
+    share, federation_share = classes.shares(run.counts, run.clusters), run.counts.sum(0) / run.counts.sum()
+    return [_classes(run, share, federation_share), _pairs(run, share) if len(share) > 1 else None]
 
 
-def _classes(run: Run, share: dict[int, Floats], whole: Floats) -> Section:
+def _classes(run: Run, share: dict[int, Floats], federation_share: Floats) -> Section:
     colour = colours(run)
     shown = sorted(sorted(share, key=lambda c: (-(run.clusters == c).sum(), c))[:MOST_CLUSTERS])
-    top = max(float(max(share[c].max() for c in shown)), float(whole.max()))
+    top = max(float(max(share[c].max() for c in shown)), float(federation_share.max()))
     pictures = tuple(
         Picture(
             f"classes-{c}",
             f"Cluster {c}: {(run.clusters == c).sum()} clients",
             classes.describe_one(share[c]),
             "",
-            classes.draw_one(share[c], whole, colour[c], top),
+            classes.draw_one(share[c], federation_share, colour[c], top),
         )
         for c in shown
     )

@@ -1,4 +1,4 @@
-"""One round's cohort that shows how rewards are given."""
+"""A round's cohort as an example of how rewards are computed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ class Cohort:
 
 
 def clearest(run: Run, trace: Trace) -> Cohort | None:
-    """Of the last rounds of the undivided federation, the one whose highest and lowest reward differ most."""
+    """Choose the round whose highest and lowest reward differ most.
+
+    Among the last rounds of the undivided federation.
+    """
     first = run.splits[0].ended if run.splits else None
     last = min(first or len(trace.ids), len(trace.ids))
     found = [c for c in (_cohort(trace, t) for t in range(max(0, last - LOOK_BACK), last)) if c is not None]
@@ -40,8 +43,8 @@ def clearest(run: Run, trace: Trace) -> Cohort | None:
 
 def _cohort(trace: Trace, row: int) -> Cohort | None:
     ids, losses = trace.ids[row], trace.losses[row]
-    whole = (ids >= 0) & np.isfinite(losses).all(1)  # those who made every step
-    if whole.sum() < 3 or losses.shape[1] < 2:
+    complete = (ids >= 0) & np.isfinite(losses).all(1)  # those who made every step
+    if complete.sum() < 3 or losses.shape[1] < 2:
         return None
-    x = losses[whole].astype(np.float64)
-    return Cohort(row + 1, ids[whole], x, gaussian_rewards(losses[whole]))
+    x = losses[complete].astype(np.float64)
+    return Cohort(row + 1, ids[complete], x, gaussian_rewards(losses[complete]))

@@ -1,4 +1,4 @@
-"""What a page is made of, before it becomes HTML."""
+"""The parts of a page, before it becomes HTML."""
 
 from __future__ import annotations
 
@@ -61,14 +61,17 @@ class Page:
 
 
 def number(value: Any, digits: int = 2, unit: str = "") -> Cell:
-    """A number with thin thousands, or a dash where there is none."""
+    """Format a number with thin thousands, or a dash where there is none."""
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
         return Cell("–", float("-inf"))
     return Cell(f"{value:z,.{digits}f}{unit}", float(value))
 
 
 def settings_tables(flat: dict[str, Any]) -> list[Table]:
-    """One table per part of the configuration: "algorithm.beta" is beta in the part algorithm."""
+    """Make one table per part of the configuration.
+
+    "algorithm.beta" is beta in the part algorithm.
+    """
     parts: dict[str, list[list[Cell]]] = {}
     for key, value in flat.items():
         part, _, name = key.rpartition(".") if key.count(".") < 2 else key.partition(".")

@@ -1,4 +1,4 @@
-"""The MSE of P round by round, by running the recorded losses through the algorithm again."""
+"""The MSE of P round by round, from a replay of the recorded losses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BINS = 350  # over the whole run: about as many as a screen can show apart
 
 
 def trace_of(run: Run) -> Trace | None:
-    """What clients reported, where the run kept it."""
+    """Read the clients' reports, where the run kept them."""
     if not any((run.path / "trace").glob("*.npz")):
         return None
     try:
@@ -31,7 +31,9 @@ def trace_of(run: Run) -> Trace | None:
 def mse_by_cluster(
     trace: Trace, algorithm: Algorithm[Any], seed: int, progress: Watcher = SILENT
 ) -> dict[int, tuple[Floats, Floats]]:
-    """Per cluster (rounds, MSE of consecutive P). The run's own settings and seed give the run's own clusters again.
+    """Compute the MSE of consecutive P per cluster.
+
+    (Rounds, MSE). The run's own settings and seed give the run's own clusters again.
 
     That holds until clients wait for a second look, which no recording can repeat; there it ends.
     """
@@ -63,6 +65,9 @@ def _groups_found(state: Any) -> bool:
 
 
 def _binned(points: Floats, width: int) -> tuple[Floats, Floats]:
-    """points [T, 2] -> (round, geometric mean) over `width` rounds each: single rounds jump with who was sampled."""
+    """Average points [T, 2] over `width` rounds each.
+
+    As (round, geometric mean): single rounds jump with who was sampled.
+    """
     parts = np.array_split(points, max(2, len(points) // width))
     return np.array([p[:, 0].mean() for p in parts]), np.exp([np.log(p[:, 1]).mean() for p in parts])

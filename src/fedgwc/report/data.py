@@ -1,4 +1,4 @@
-"""What a run left behind, as plain data."""
+"""A run's results as plain data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Matrix:
-    """What was known of one cluster's clients: when it was split, or at the end."""
+    """Matrices over one cluster's clients: when it was split, or at the end."""
 
     cluster: int
     round: int | None  # None: the end
@@ -45,7 +45,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Judged:
-    """A cluster at the end of a window of rounds: whether it was divided, and why."""
+    """A verdict on a cluster at the end of a window of rounds.
+
+    Whether it was divided, and why.
+    """
 
     round: int
     verdict: Verdict
@@ -54,7 +57,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run left behind."""
+    """A run's results."""
 
     path: Path
     config: dict[str, Any]

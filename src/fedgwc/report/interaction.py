@@ -1,4 +1,7 @@
-"""Sections on what FedGWC saw: rewards, weights, interaction and affinity matrices, and how they settled."""
+"""Sections on FedGWC's rewards, weights and matrices.
+
+Interaction and affinity matrices, and their convergence.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from fedgwc.report.matrices import (
     children_of,
     has_plane,
     plane,
-    whole,
+    whole_federation,
 )
 from fedgwc.report.render import Picture
 from fedgwc.report.theme import colours
@@ -65,7 +68,7 @@ def _matrices(run: Run, rule: ByLosses) -> Section:
         when = f"cluster {m.cluster} at its split, round {m.round}"
         if m.P is not None:
             pictures += _pair(f"{m.cluster}", when, m.P, affinity_of(rule, m.P, m.distances), into, order)
-    P, W = whole(run, rule)
+    P, W = whole_federation(run, rule)
     pictures += _pair("end", "all clients at the end", P, W, run.clusters, tree.order(run))
     hidden = len(at_splits(run)) - len(shown)
     lead = "Rows and columns are clients, ordered by cluster: clients that get along form bright blocks in W. "
@@ -120,7 +123,7 @@ def _plane(run: Run, m: Matrix, rule: ByLosses, level: int) -> Picture:
 
 
 def levels(run: Run) -> dict[int, int]:
-    """How many splits lie between the federation and each cluster."""
+    """Count the splits between the federation and each cluster."""
     depth: dict[int, int] = {}
     for node in sorted(run.nodes, key=lambda n: (n.born, n.id)):
         depth[node.id] = 0 if node.parent is None else depth.get(node.parent, 0) + 1
@@ -159,10 +162,10 @@ def _weights(run: Run, algorithm: Algorithm[Any]) -> Section | None:
 
 
 def _seen(run: Run, found: list[Weights]) -> str:
-    """Of whom there is no weight, or no interval."""
-    known, once = sum(len(w.clients) for w in found), sum(int(w.once.sum()) for w in found)
+    """Say how many clients have no weight, or no interval."""
+    weighted, once = sum(len(w.clients) for w in found), sum(int(w.once.sum()) for w in found)
     few = f" Hollow: {plural(once, 'client')} seen once since then, without an interval." if once else ""
-    rest = len(run.clusters) - known
+    rest = len(run.clusters) - weighted
     return few + (f" Not shown: {plural(rest, 'client')} not seen since then." if rest else "")
 
 

@@ -1,4 +1,7 @@
-"""A finished run's folder as plain data. Everything here was written by somebody else and is checked before it is used."""
+"""Reading a finished run's folder as plain data.
+
+Everything here was written by somebody else and is checked before it is used.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ from fedgwc.runs.folder import VERDICTS, RunFolder
 
 
 def find_runs(paths: list[Path]) -> list[Path]:
-    """Run folders among `paths`; a folder that is no run but holds some, as `fedgwc compare` makes, stands for these."""
+    """Find run folders among `paths`.
+
+    A folder that is no run but holds some, as `fedgwc compare` makes, stands for these.
+    """
     found: list[Path] = []
     for path in paths:
         inside = sorted(p.parent for p in path.glob("*/config.json")) if path.is_dir() else []
@@ -40,11 +46,11 @@ def load(path: Path) -> Run:
         metrics = [_numbers(row) for row in folder.metrics()]
     if not metrics or not (path / "labels.csv").is_file():
         raise InputError(f"{path} holds a run that is not finished; finish it with: fedgwc run --resume --out {path}")
-    known = read_npz(path / "clients.npz")
+    fields = read_npz(path / "clients.npz")
     with _reading(path / "clients.npz"):
-        sizes, counts = _samples(known)
-        truth = _truth(known.get("truth"), len(sizes))
-        names = _names(known.get("names"), len(sizes))
+        sizes, counts = _samples(fields)
+        truth = _truth(fields.get("truth"), len(sizes))
+        names = _names(fields.get("names"), len(sizes))
     nodes = _tree(path / "splits" / "tree.json", len(sizes))
     clusters = _labels(path / "labels.csv", len(sizes), nodes)
     matrices = tuple(_matrix(p, len(sizes)) for p in sorted((path / "splits").glob("*.npz")))
@@ -54,23 +60,29 @@ def load(path: Path) -> Run:
     return Run(path, config, metrics, clusters, truth, sizes, counts, nodes, matrices, per_client, verdicts, names)
 
 
-def _samples(known: Mapping[str, NDArray[Any]]) -> tuple[Ids, Floats | None]:
-    """How many samples each client has [N], and how many of each class [N, C], which clients need not tell."""
-    sizes = known["sizes"]
+def _samples(fields: Mapping[str, NDArray[Any]]) -> tuple[Ids, Floats | None]:
+    """Return each client's samples [N], and per class [N, C].
+
+    Clients need not report their classes.
+    """
+    sizes = fields["sizes"]
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
         raise ValueError(f"sizes must be one whole number per client, got {sizes.dtype} of shape {sizes.shape}")
-    if "counts" not in known:
+    if "counts" not in fields:
         return sizes.astype(np.int64), None
-    counts = np.asarray(known["counts"], np.float64)
+    counts = np.asarray(fields["counts"], np.float64)
     if counts.ndim != 2 or len(counts) != len(sizes) or not np.isfinite(counts).all():
         raise ValueError(f"counts must be [clients, classes], got shape {counts.shape}")
     return sizes.astype(np.int64), histogram(counts)
 
 
 def _judged(row: dict[str, Any]) -> Judged:
-    """One window that ended; `divides` only repeats what the reason says."""
-    known = {k: v for k, v in row.items() if k not in ("round", "divides", "why")}
-    verdict = call(Verdict, known, "a verdict")
+    """Read a verdict on a window.
+
+    `divides` only repeats what the reason says.
+    """
+    fields = {k: v for k, v in row.items() if k not in ("round", "divides", "why")}
+    verdict = call(Verdict, fields, "a verdict")
     seen = [x for name, x in vars(verdict).items() if name != "wanted"]  # which is a setting, and may be anything
     numbers = [x for x in (row["round"], *seen, *verdict.sizes) if isinstance(x, int | float)]
     if not all(abs(x) < 2**31 for x in numbers):
@@ -79,7 +91,10 @@ def _judged(row: dict[str, Any]) -> Judged:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, Any]:
-    """One evaluation; what is no number is not for reports."""
+    """Read the numbers of one evaluation.
+
+    Other values are not for reports.
+    """
     return {str(k): v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
 
 
@@ -108,10 +123,10 @@ def _tree(path: Path, n_clients: int) -> tuple[Node, ...]:
         return ()
     with _reading(path):
         nodes = tuple(_node(row, n_clients) for row in json.loads(path.read_text(encoding="utf-8")))
-        known = {n.id for n in nodes}
-        if any(not 0 <= n < 2**31 for n in known):
+        ids = {n.id for n in nodes}
+        if any(not 0 <= n < 2**31 for n in ids):
             raise ValueError("clusters are numbered from 0")
-        if len(known) < len(nodes) or any(n.parent is not None and not (n.parent in known and n.parent < n.id) for n in nodes):
+        if len(ids) < len(nodes) or any(n.parent is not None and not (n.parent in ids and n.parent < n.id) for n in nodes):
             raise ValueError("clusters must have different numbers, and parents come before their children")
         leaves = np.concatenate([n.members for n in nodes if n.ended is None])
         if not np.array_equal(np.sort(leaves), np.arange(n_clients)):
@@ -133,15 +148,18 @@ def _node(row: dict[str, Any], n_clients: int) -> Node:
     )
 
 
-def _members(given: Any, n_clients: int) -> Ids:
-    members = np.asarray(given)
+def _members(listed: Any, n_clients: int) -> Ids:
+    members = np.asarray(listed)
     if members.ndim != 1 or members.dtype.kind not in "iu" or not len(members) or members.min() < 0 or members.max() >= n_clients:
         raise ValueError(f"members must be client numbers in 0..{n_clients - 1}")
     return members.astype(np.int64)
 
 
 def _labels(path: Path, n_clients: int, nodes: tuple[Node, ...]) -> Ids:
-    """[N]: the cluster of each client, in whatever order the file has them."""
+    """Read the cluster of each client [N].
+
+    In whatever order the file has them.
+    """
     with _reading(path), path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
         clients, labels = (np.array([int(row[column]) for row in rows], np.int64) for column in ("client", "cluster"))
@@ -162,17 +180,17 @@ def _matrix(path: Path, n_clients: int) -> Matrix:
         fits = {"labels": one, "gamma": one, "gamma2": one, "P": pairs, "distances": pairs, "echo": pairs}
         fits["visits"] = pairs if "P" in arrays else one
         fits["paths"] = (*one, arrays["paths"].shape[-1]) if "paths" in arrays else one
-        known = {key: arrays[key] for key in fits if key in arrays}
-        for key, value in known.items():
+        fields = {key: arrays[key] for key in fits if key in arrays}
+        for key, value in fields.items():
             if value.shape != fits[key]:
                 raise ValueError(f"{key} does not fit {len(members)} members, its shape is {value.shape}")
             if key in ("P", "distances", "paths", "echo") and not (value.dtype.kind == "f" and np.isfinite(value).all()):
                 raise ValueError(f"{key} must be finite numbers")
-        return Matrix(int(name), None if when == "end" else int(when), members, **known)
+        return Matrix(int(name), None if when == "end" else int(when), members, **fields)
 
 
 def _per_client(path: Path, n_clients: int) -> dict[str, NDArray[Any]] | None:
-    """Not there in runs of older versions."""
+    """Read the scores per client; runs of older versions have none."""
     if not path.is_file():
         return None
     arrays = read_npz(path)

@@ -1,4 +1,7 @@
-"""Interaction and affinity matrices of a run, and the whole federation's put together from its clusters'."""
+"""Interaction and affinity matrices of a run and of the whole federation.
+
+The latter is put together from its clusters'.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def algorithm_of(run: Run) -> Algorithm[Any] | None:
 
 
 def by_losses(algorithm: Any) -> ByLosses | None:
-    """Return what divides clusters by their clients' losses, if the algorithm does."""
+    """Return the algorithm's clustering by losses, if it has one."""
     who = algorithm.who if isinstance(algorithm, Method) else algorithm
     return who if isinstance(who, Auto | FedGWC) else None
 
@@ -41,10 +44,13 @@ def affinity_of(rule: ByLosses, P: Floats, distances: Floats | None = None) -> F
 
 
 def at_splits(run: Run) -> list[Matrix]:
-    """Without divisions that were undone: where there is a tree, it knows none of them."""
+    """Return matrices at splits, without divisions that were undone.
+
+    Where there is a tree, it knows none of them.
+    """
     ended = {n.id: n.ended for n in run.nodes}
-    made = (m for m in run.matrices if m.round is not None and ended.get(m.cluster, m.round) == m.round)
-    return sorted(made, key=lambda m: (m.round or 0, m.cluster))
+    matrices = (m for m in run.matrices if m.round is not None and ended.get(m.cluster, m.round) == m.round)
+    return sorted(matrices, key=lambda m: (m.round or 0, m.cluster))
 
 
 def at_end(run: Run) -> list[Matrix]:
@@ -52,7 +58,10 @@ def at_end(run: Run) -> list[Matrix]:
 
 
 def children_of(run: Run, matrix: Matrix) -> Ids:
-    """[K]: the cluster that each member went to; at the end, the one it is in."""
+    """Return the cluster that each member went to [K].
+
+    At the end, the one it is in.
+    """
     into = np.full(len(matrix.members), matrix.cluster, np.int64)
     if matrix.round is not None:
         for child in run.children(matrix.cluster):
@@ -60,8 +69,11 @@ def children_of(run: Run, matrix: Matrix) -> Ids:
     return into
 
 
-def whole(run: Run, rule: ByLosses) -> tuple[Floats, Floats]:
-    """P and W [N, N] of all clients; pairs that were parted keep what they had when they were parted, 0: never met."""
+def whole_federation(run: Run, rule: ByLosses) -> tuple[Floats, Floats]:
+    """Assemble P and W [N, N] of all clients.
+
+    Pairs that were parted keep their values of then; 0: never met.
+    """
     P, W = np.zeros((2, len(run.clusters), len(run.clusters)))
     for matrix in [*at_splits(run), *at_end(run)]:  # later ones overwrite earlier ones
         if matrix.P is not None:
@@ -71,13 +83,13 @@ def whole(run: Run, rule: ByLosses) -> tuple[Floats, Floats]:
 
 
 def has_plane(matrix: Matrix) -> bool:
-    """Whether anything is known yet of at least four clients."""
-    known = matrix.paths is not None if matrix.P is None else bool(matrix.P.any())
-    return known and len(matrix.members) >= 4
+    """Tell whether at least four clients have been seen."""
+    seen = matrix.paths is not None if matrix.P is None else bool(matrix.P.any())
+    return seen and len(matrix.members) >= 4
 
 
 def plane(matrix: Matrix, rule: ByLosses) -> tuple[Floats, tuple[str, str]]:
-    """Points [K, 2] that show what a split is decided by, and what the two axes are."""
+    """Return points [K, 2] on which a split is based, and the axes' names."""
     if isinstance(rule, Auto) and not (matrix.distances is None and matrix.paths is None):
         helping, points = places(matrix, rule.directions)
         cut = best_cut(points, rule.min_size, rule.n_max)

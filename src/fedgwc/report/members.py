@@ -1,4 +1,4 @@
-"""The section on who is in which cluster, where clients have names."""
+"""The section on each cluster's members, where clients have names."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def members_section(run: Run) -> Section | None:
 
 
 def _rows(run: Run, clients: list[int]) -> list[list[Cell]]:
-    known = run.per_client or {}
-    accuracy = dict(zip(known["clients"].tolist(), known["accuracy"].tolist(), strict=True)) if "accuracy" in known else {}
+    scores = run.per_client or {}
+    accuracy = dict(zip(scores["clients"].tolist(), scores["accuracy"].tolist(), strict=True)) if "accuracy" in scores else {}
     rows = []
     for k in clients:
         where = [run.clusters[k]] if run.truth is None else [run.clusters[k], run.truth[k]]

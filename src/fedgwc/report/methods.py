@@ -1,4 +1,7 @@
-"""Several runs sorted into methods: runs that differ in nothing but the seed belong together."""
+"""Runs sorted into methods.
+
+Runs that differ in nothing but the seed belong together.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ class Method:
     runs: tuple[Run, ...]
 
     def curve(self, key: str, scale: float = 1.0) -> tuple[Floats, Floats]:
-        """(rounds [T], values [seeds, T]) on the first run's evaluations, as far as every seed has come."""
+        """Return rounds [T] and values [seeds, T].
+
+        On the first run's evaluations, as far as every seed has come.
+        """
         lines = [series(r, key, scale) for r in self.runs]
         lines = [line for line in lines if len(line[0])]
         if not lines:
@@ -39,7 +45,10 @@ class Method:
 
 
 def methods_of(runs: list[Run]) -> list[Method]:
-    """In the order in which they first appear; equal names are told apart by the settings in which they differ."""
+    """Sort runs into methods, in order of first appearance.
+
+    Equal names are told apart by the settings in which they differ.
+    """
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(json.dumps(settings(run), sort_keys=True), []).append(run)
@@ -53,7 +62,7 @@ def methods_of(runs: list[Run]) -> list[Method]:
 
 
 def settings(run: Run) -> dict[str, Any]:
-    """By their full names; where files lie is no method."""
+    """Return settings by their full names, without paths."""
     flat = flatten({k: v for k, v in run.experiment.items() if k not in IGNORED})
     return {k: v for k, v in flat.items() if k != "data.root"}
 
@@ -63,7 +72,10 @@ def preset(name: str) -> dict[str, Any]:
 
 
 def differing(own: dict[str, Any], rivals: list[dict[str, Any]], usual: dict[str, Any]) -> list[str]:
-    """What tells `own` from the others: where several settings do, those in which it is not as usual."""
+    """Choose the settings that set `own` apart from the others.
+
+    Where several settings do, those in which it is not as usual.
+    """
     keys = [k for k in own if any(k not in r or r[k] != own[k] for r in rivals)]
     if len(keys) > 1:
         keys = [k for k in keys if k not in usual or usual[k] != own[k]]

@@ -1,4 +1,4 @@
-"""The page of one run: what happened, which clusters came out, and why."""
+"""The page of one run: its course, its clusters, and the reasons."""
 
 from __future__ import annotations
 
@@ -123,11 +123,11 @@ def _groups(run: Run, node: Node) -> str:
 
 
 def _per_client(run: Run) -> Section | None:
-    known = run.per_client
-    if known is None or not {"clients", "accuracy"} <= known.keys():
+    scores = run.per_client
+    if scores is None or not {"clients", "accuracy"} <= scores.keys():
         return None
-    tested = np.isfinite(known["accuracy"])
-    values, ids = 100 * known["accuracy"][tested], known["clients"][tested]
+    tested = np.isfinite(scores["accuracy"])
+    values, ids = 100 * scores["accuracy"][tested], scores["clients"][tested]
     if not len(values):
         return None
     groups = {c: values[run.clusters[ids] == c] for c in run.leaves}
@@ -147,16 +147,16 @@ def _costs(run: Run) -> Section | None:
 
 
 def _configuration(run: Run) -> Section:
-    known = {k: run.config[k] for k in ("federation", "versions") if isinstance(run.config.get(k), dict)}
-    tables = settings_tables(flatten(run.experiment | known))
+    environment = {k: run.config[k] for k in ("federation", "versions") if isinstance(run.config.get(k), dict)}
+    tables = settings_tables(flatten(run.experiment | environment))
     notes = run.config.get("notes")
-    said = " ".join(map(str, notes)) if isinstance(notes, list) else ""
+    notes_text = " ".join(map(str, notes)) if isinstance(notes, list) else ""
     return Section(
         "configuration",
         "Configuration",
         "Everything that decides the result.",
         parts=tuple(tables),
-        note=said,
+        note=notes_text,
     )
 
 

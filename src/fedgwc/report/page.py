@@ -1,4 +1,7 @@
-"""A page as one HTML file that needs nothing else: no network, no fonts, no scripts but its own."""
+"""A page as one self-contained HTML file.
+
+It needs no network, no fonts, no scripts but its own.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,20 @@ from importlib import resources
 from fedgwc.report.content import Page
 from fedgwc.report.render import inline
 from fedgwc.report.theme import DARK, LIGHT
-from fedgwc.runs.delayed_progress import each
+from fedgwc.runs.delayed_progress import map_with_progress
 from fedgwc.runs.progress import SILENT, Watcher
 
 
 def html(page: Page, progress: Watcher = SILENT) -> str:
-    """Everything that came from files is escaped; only our own figures, styles and script are put in as they are."""
+    """Render the page as HTML.
+
+    Everything that came from files is escaped; only our own figures, styles and script are put in as they are.
+    """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    pictures = zip(page.pictures, each(inline, page.pictures, "figures drawn", progress), strict=True)
+    pictures = zip(page.pictures, map_with_progress(inline, page.pictures, "figures drawn", progress), strict=True)
     script = _file("sort.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.from_string(_file("page.html.j2")).render(

@@ -1,4 +1,7 @@
-"""Figures as text for the page and as files: the same bytes for the same data, every time."""
+"""Figures as text for the page and as files.
+
+The same bytes for the same data, every time.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedgwc.report.theme import ROLES, house_style
-from fedgwc.runs.delayed_progress import each
+from fedgwc.runs.delayed_progress import map_with_progress
 from fedgwc.runs.progress import SILENT, Watcher
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ _ID = re.compile(r'(\bid="|url\(#|href="#)')
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with what is said about it."""
+    """A figure with its description."""
 
     name: str  # of its file, and the beginning of its ids in the page
     title: str
@@ -31,7 +34,10 @@ class Picture:
 
 
 def svg(figure: Figure, fonts: str = "path") -> str:
-    """The figure alone, without date, creator or comments. `fonts="none"` leaves text to the reader's fonts."""
+    """Render the figure alone, without date, creator or comments.
+
+    `fonts="none"` leaves text to the reader's fonts.
+    """
     buffer = io.StringIO()
     with house_style(**{"svg.fonttype": fonts}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
@@ -40,7 +46,10 @@ def svg(figure: Figure, fonts: str = "path") -> str:
 
 
 def inline(picture: Picture) -> str:
-    """For the page: colours by role, ids of its own, no size of its own, and the alt text where readers look for it."""
+    """Render the figure for the page.
+
+    Colours by role, ids of its own, no size of its own, and the alt text where readers look for it.
+    """
     from markupsafe import escape
 
     text = svg(picture.figure, "none")
@@ -56,9 +65,9 @@ def inline(picture: Picture) -> str:
 
 
 def write_files(pictures: list[Picture], folder: Path, progress: Watcher = SILENT) -> list[Path]:
-    """Each picture as NAME.svg and NAME.png, on white."""
+    """Write each picture as NAME.svg and NAME.png, on white."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = each(lambda picture: _write(picture, folder), pictures, "figures written", progress)
+    written = map_with_progress(lambda picture: _write(picture, folder), pictures, "figures written", progress)
     return [path for pair in written for path in pair]
 
 

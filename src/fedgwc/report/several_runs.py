@@ -111,7 +111,7 @@ def _row(method: Method, run: Run, columns: list[Column]) -> list[Cell]:
 
 
 def _configuration(methods: list[Method]) -> Section:
-    """What all share, once; what differs, one column per method."""
+    """Tabulate settings: shared ones once, others a column per method."""
     flat = [flatten(m.runs[0].experiment | {"versions": m.runs[0].config.get("versions", {})}) for m in methods]
     keys = list(dict.fromkeys(k for f in flat for k in f if k != "seed"))
     shared = {k: flat[0][k] for k in keys if all(k in f and f[k] == flat[0][k] for f in flat)}

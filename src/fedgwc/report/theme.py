@@ -1,4 +1,4 @@
-"""How figures look: one style, one palette, and colours that the page can exchange in dark mode.
+"""The look of figures: a style, a palette, and colours for dark mode.
 
 Every colour drawn has a role. Files get the light values; in the page each value becomes a CSS variable of its role.
 """
@@ -79,7 +79,7 @@ def needs_extra() -> None:
 
 @contextmanager
 def house_style(**more: Any) -> Iterator[None]:
-    """`STYLE` and nothing else, whatever the user's own matplotlib settings are."""
+    """Apply `STYLE` alone, whatever the user's matplotlib settings are."""
     import matplotlib as mpl
 
     with mpl.rc_context():
@@ -100,13 +100,13 @@ def styled(draw: Callable[_P, Figure]) -> Callable[_P, Figure]:
 
 
 def canvas(size: tuple[float, float] = WIDE) -> tuple[Figure, Axes]:
-    """A figure without pyplot, so that nothing global is kept."""
+    """Create a figure without pyplot, so that nothing global is kept."""
     figure, [ax] = panels(1, size)
     return figure, ax
 
 
 def panels(n: int, size: tuple[float, float], **how: Any) -> tuple[Figure, list[Axes]]:
-    """As `canvas`, with `n` plots one above the other over the same x."""
+    """Create a figure with `n` plots above each other over the same x."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, dpi=72, layout="constrained")
@@ -114,7 +114,9 @@ def panels(n: int, size: tuple[float, float], **how: Any) -> tuple[Figure, list[
 
 
 def colours(run: Run) -> dict[int, str]:
-    """The colour of every cluster that ever was; the undivided federation stays neutral.
+    """Choose the colour of every cluster that ever was.
+
+    The undivided federation stays neutral.
 
     The largest clusters at the end have colours of their own, and one that was divided has that of its largest child: so
     siblings differ, and few colours do.
@@ -129,7 +131,10 @@ def colours(run: Run) -> dict[int, str]:
 
 
 def looks(line_colours: Iterable[str]) -> list[dict[str, Any]]:
-    """How to draw lines of these colours: a colour that comes again has another dash, so that no two lines look the same."""
+    """Choose dashes for lines of these colours.
+
+    A colour that comes again has another dash, so that no two lines look the same.
+    """
     used: Counter[str] = Counter()
     found = []
     for i, colour in enumerate(line_colours):

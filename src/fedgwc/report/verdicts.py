@@ -1,4 +1,4 @@
-"""The section on why clusters were divided at the ends of windows, or were not."""
+"""The section on why clusters were divided at the ends of windows, or not."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ FATES = {"drift": "divided", "groups": "divided", **TRIALS}
 
 
 def why_section(run: Run) -> Section | None:
-    """None: another rule than windows decides, or an older version did not write down why."""
+    """Build the section on the reasons for divisions.
+
+    None: another rule than windows decides, or an older version did not write down why.
+    """
     algorithm = algorithm_of(run)
     if not isinstance(algorithm, Auto):
         return None
@@ -60,17 +63,17 @@ def why_section(run: Run) -> Section | None:
 def _lead(run: Run) -> str:
     moved = [j.verdict for j in run.verdicts if j.verdict.reason == "moved"]
     counts = Counter((j.verdict.divides, j.verdict.reason) for j in run.verdicts if j.verdict.reason not in TRIALS)
-    said = f"{plural(counts.total(), 'window')} of rounds came to an end."
+    text = f"{plural(counts.total(), 'window')} of rounds came to an end."
     for divides, fate in ((True, "Divided"), (False, "Left whole")):
         reasons = [f"{REASONS[reason]} ({n})" for (d, reason), n in counts.most_common() if d == divides]
-        said += f" {fate}: {', '.join(reasons)}." if reasons else ""
+        text += f" {fate}: {', '.join(reasons)}." if reasons else ""
     if moved:
-        said += f" Moved later to the other side of a division: {plural(sum(sum(v.sizes[1:]) for v in moved), 'client')}."
+        text += f" Moved later to the other side of a division: {plural(sum(sum(v.sizes[1:]) for v in moved), 'client')}."
     for reason, fate in (("confirmed", "Confirmed later"), ("rejoined", "Undone later")):
         n = sum(j.verdict.reason == reason for j in run.verdicts)
-        said += f" {fate}: {plural(n, 'division')}." if n else ""
+        text += f" {fate}: {plural(n, 'division')}." if n else ""
     last = run.verdicts[-1]
-    return said if run.splits else f"{said} At the last, in round {last.round:,}, {last.why}."
+    return text if run.splits else f"{text} At the last, in round {last.round:,}, {last.why}."
 
 
 def _rule(a: Auto) -> str:
@@ -94,7 +97,7 @@ def _rule(a: Auto) -> str:
 
 
 def _waiting(run: Run, algorithm: Auto) -> str:
-    """That clients are too few, or that the first window is not over yet, if so."""
+    """Say that clients are too few, or that the first window goes on."""
     if few := algorithm.too_few(len(run.clusters)):
         return f"No attempt: {few}."
     matrices = at_end(run)
@@ -102,11 +105,11 @@ def _waiting(run: Run, algorithm: Auto) -> str:
         return ""
     visits = matrices[0].visits
     if visits.ndim == 2:
-        what, seen, known = "pair", "met", visits[~np.eye(len(visits), dtype=bool)]
+        what, seen, counts_seen = "pair", "met", visits[~np.eye(len(visits), dtype=bool)]
     else:
-        what, seen, known = "client", "been seen", visits
+        what, seen, counts_seen = "client", "been seen", visits
     wanted = algorithm.visits_wanted(visits.ndim == 2)
-    often = int(np.median(known))
+    often = int(np.median(counts_seen))
     fewer = ", or fewer visits" if algorithm.visits > 1 else ""
     so_far = f"the median {what} has {seen} {plural(often, 'time')}. It takes more rounds{fewer}."
     if often >= wanted and visits.ndim == 2:  # all that is missing is training
@@ -118,7 +121,10 @@ def _waiting(run: Run, algorithm: Auto) -> str:
 
 
 def _shown(judged: tuple[Judged, ...]) -> list[Judged]:
-    """Divisions and what came of them first, then the last window of every cluster, then the latest; in the order of rounds."""
+    """Choose the verdicts to show, in the order of rounds.
+
+    Divisions and what came of them first, then the last window of every cluster, then the latest.
+    """
     last = {j.verdict.cluster: i for i, j in enumerate(judged)}
     ranked = sorted(range(len(judged)), key=lambda i: (not _matters(judged[i]), last[judged[i].verdict.cluster] != i, -i))
     return [judged[i] for i in sorted(ranked[:MOST_ROWS])]
@@ -143,7 +149,7 @@ def _row(j: Judged) -> list[Cell]:
 
 
 def _pictures(run: Run, algorithm: Auto) -> tuple[Picture, ...]:
-    """The course of the largest clusters, if there is one to speak of."""
+    """Draw the course of the largest clusters that have several windows."""
     by_cluster: dict[int, list[Judged]] = {}
     for j in (j for j in run.verdicts if j.verdict.reason not in TRIALS):
         by_cluster.setdefault(j.verdict.cluster, []).append(j)

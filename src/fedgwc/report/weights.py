@@ -20,7 +20,7 @@ from fedgwc.report.matrices import at_end
 
 @dataclass(frozen=True)
 class Weights:
-    """Of one cluster, from the lowest weight to the highest."""
+    """Weights of one cluster, from the lowest to the highest."""
 
     cluster: int
     clients: Ids  # [K]
@@ -31,7 +31,10 @@ class Weights:
 
     @property
     def once(self) -> NDArray[np.bool_]:
-        """[K]: seen too rarely to have an interval; theirs is everything from 0 to 1."""
+        """Tell which clients [K] were seen too rarely to have an interval.
+
+        Theirs is everything from 0 to 1.
+        """
         return self.visits < 2
 
 
@@ -52,7 +55,10 @@ def _weights(matrix: Matrix, algorithm: Algorithm[Any], n_clients: int) -> Weigh
 
 
 def _step(algorithm: Algorithm[Any], n_members: int, n_clients: int) -> float | None:
-    """Return the constant step of the running means; None: they are plain means."""
+    """Return the constant step of the running means.
+
+    None: they are plain means.
+    """
     if not (isinstance(algorithm, Method) and isinstance(algorithm.who, FedGWC)):
         return None
     who = algorithm.who

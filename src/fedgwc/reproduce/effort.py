@@ -1,4 +1,4 @@
-"""Runs of one recipe at equal effort: what each had reached when the cheapest of them was done.
+"""Runs of one recipe at equal effort: that of the cheapest of them.
 
 A round of a clustered method trains more clients than one of FedAvg, so equal rounds are unequal work.
 """
@@ -16,7 +16,10 @@ from fedgwc.runs.tables import Table
 
 
 def effort_table(results: Path, outcomes: Sequence[Outcome]) -> Table:
-    """Accuracies at the last evaluation before any run had trained more clients than the one that trained fewest in all."""
+    """Tabulate accuracies at the effort of the cheapest run.
+
+    At the last evaluation before any run had trained more clients than the one that trained fewest in all.
+    """
     rows = []
     for _, group in groupby(sorted(outcomes, key=lambda o: o.recipe), key=lambda o: o.recipe):
         runs = list(group)
@@ -32,5 +35,5 @@ def effort_table(results: Path, outcomes: Sequence[Outcome]) -> Table:
 
 
 def reached(run: Outcome, client_updates: float) -> dict[str, Any] | None:
-    """Its last evaluation with so few clients trained."""
+    """Return a run's last evaluation with so few clients trained."""
     return next((row for row in reversed(run.course) if row["client_updates"] <= client_updates), None)

@@ -1,4 +1,7 @@
-"""Doing the runs of a plan: finished ones are not done again, interrupted ones go on, impossible ones do not stop the rest."""
+"""Execution of a plan.
+
+Finished runs are not done again, interrupted ones go on, impossible ones do not stop the rest.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,22 @@ from typing import Any
 from fedgwc.io.atomic import write_atomically
 from fedgwc.reproduce.outcome import PROVENANCE
 from fedgwc.reproduce.plan import Planned
-from fedgwc.runs.batch import INTERRUPTED, do_all, is_finished
+from fedgwc.runs.batch import INTERRUPTED, is_finished, run_all
 
 
 def execute(runs: Sequence[Planned], folder: Path, provenance: Mapping[str, Any], jobs: int = 0) -> dict[str, str]:
-    """Do the runs into `folder`/NAME; why a run could not be made, by its name."""
+    """Do the runs into `folder`/NAME.
+
+    Returns why a run could not be made, by its name.
+    """
     to_do = [(r.name, r.job) for r in runs if not is_finished(folder / r.name, r.job)]
     failed: dict[str, str] = {}
-    with closing(do_all(to_do, folder, jobs)) as all_done:
+    with closing(run_all(to_do, folder, jobs)) as all_done:
         for i, done in enumerate(all_done, 1):
             if done.problem == INTERRUPTED:
                 raise KeyboardInterrupt  # the run itself has saved and stopped
-            said = "done" if not done.problem else "the same" if done.problem in failed.values() else done.problem
-            print(f"{i}/{len(to_do)} {done.name}: {said}", file=sys.stderr, flush=True)
+            status = "done" if not done.problem else "the same" if done.problem in failed.values() else done.problem
+            print(f"{i}/{len(to_do)} {done.name}: {status}", file=sys.stderr, flush=True)
             if done.problem:
                 failed[done.name] = done.problem
             else:

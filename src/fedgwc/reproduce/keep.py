@@ -1,4 +1,7 @@
-"""A run made small enough to commit: what was asked, what came out and where, without data, models or machine paths."""
+"""Finished runs made small enough to commit.
+
+Settings, results and provenance, without data, models or machine paths.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +28,23 @@ SMALL = ("labels.csv", "clients.npz", "per_client.npz")  # a report can be made 
 _FOLDERS = re.compile(r"(?<![\w/:.])~?/(?=[\w.])(?:[^\s/'\"]+/)*")
 
 
-def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
-    """A finished run's small files as `into`/RECIPE/NAME; `given` says of its provenance what the run itself does not know."""
+def keep(run: Path, into: Path, provenance: Mapping[str, str] | None = None) -> Path:
+    """Copy a finished run's small files to `into`/RECIPE/NAME.
+
+    `given` adds to its provenance what the run itself does not know.
+    """
     outcome = read(run)
     if not (run / "per_client.npz").is_file():
         raise InputError(f"{run} holds a run that is not finished; finish it with: fedgwc run --resume --out {run}")
     if outcome.made:
         raise InputError(f"{run} was made on made data (--scale smoke), which are no result; keep a run on real data")
     config = without_paths(outcome.config)
-    folder = _place(into / folder_name(outcome.recipe, "the recipe") / run.resolve().name, config)
+    folder = _free_folder(into / folder_name(outcome.recipe, "the recipe") / run.resolve().name, config)
     (folder / "splits").mkdir(parents=True)
     _write_json(folder / "config.json", config, indent=2)
     rows = thinned(RunFolder(run).metrics())
     write_atomically(folder / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows).encode())
-    _write_json(folder / PROVENANCE, without_paths(_provenance(outcome, given or {})), indent=2)
+    _write_json(folder / PROVENANCE, without_paths(_provenance(outcome, provenance or {})), indent=2)
     for name in SMALL:
         shutil.copyfile(run / name, folder / name)
     if (run / "splits" / "tree.json").is_file():
@@ -48,8 +54,11 @@ def keep(run: Path, into: Path, given: Mapping[str, str] | None = None) -> Path:
     return folder
 
 
-def _place(wanted: Path, config: Mapping[str, Any]) -> Path:
-    """`wanted`, or `wanted`-2 and so on where a run with other settings is kept under that name."""
+def _free_folder(wanted: Path, config: Mapping[str, Any]) -> Path:
+    """Return `wanted`, or `wanted`-2 and so on if it is taken.
+
+    It is taken where a run with other settings is kept under that name.
+    """
     folder, n = wanted, 1
     while folder.exists():
         if RunFolder(folder).config() == config:
@@ -60,13 +69,13 @@ def _place(wanted: Path, config: Mapping[str, Any]) -> Path:
 
 
 def thinned(rows: Sequence[dict[str, Any]], most: int = ROWS) -> list[dict[str, Any]]:
-    """At most `most` evaluations, evenly chosen; the last one is always there."""
+    """Choose at most `most` evaluations evenly, with the last."""
     stride = -(-len(rows) // most)
     return [row for i, row in enumerate(rows) if (len(rows) - 1 - i) % stride == 0]
 
 
 def without_paths(value: Any) -> Any:
-    """The same nested tables with every absolute path reduced to its last name."""
+    """Reduce every absolute path in nested tables to its last name."""
     if isinstance(value, Mapping):
         return {k: without_paths(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -74,20 +83,23 @@ def without_paths(value: Any) -> Any:
     return _FOLDERS.sub("", value) if isinstance(value, str) else value
 
 
-def _provenance(outcome: Outcome, given: Mapping[str, str]) -> dict[str, Any]:
+def _provenance(outcome: Outcome, provenance: Mapping[str, str]) -> dict[str, Any]:
     finished = datetime.datetime.fromtimestamp((outcome.path / "metrics.jsonl").stat().st_mtime, datetime.UTC)
-    known = {
+    defaults = {
         "command": UNKNOWN,
         "commit": UNKNOWN,
         "hardware": UNKNOWN,
         "versions": outcome.config.get("versions", {}),
         "date": finished.date().isoformat(),
     }
-    return {**known, **given, **outcome.provenance, "seconds": outcome.last.get("seconds")}
+    return {**defaults, **provenance, **outcome.provenance, "seconds": outcome.last.get("seconds")}
 
 
 def _copy_what_fits(run: Path, folder: Path, pattern: str) -> None:
-    """All such files or none: a report needs a run's matrices together."""
+    """Copy all files of a pattern or none.
+
+    A report needs a run's matrices together.
+    """
     found = sorted(run.glob(pattern))
     if size_of(folder) + sum(p.stat().st_size for p in found) <= LIMIT:
         for path in found:

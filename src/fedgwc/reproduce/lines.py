@@ -1,4 +1,4 @@
-"""Rows of the paper with the runs that belong to them: the lines of our tables."""
+"""Lines of our tables: the paper's rows with the runs that belong to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedgwc.core.settings import plain
 from fedgwc.core.work import LocalTraining
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, OURS, POINTS, Entry, Row, varied
-from fedgwc.reproduce.plan import is_idle, short, telling, today
+from fedgwc.reproduce.plan import is_idle, own_settings, settings_today, short_setting
 from fedgwc.reproduce.verdict import SEEDS, Effort, Verdict, picture_verdict, verdict
 
 SETTINGS = ("data", "model", "local", "algorithm")  # what decides a result, besides seed and rounds
@@ -28,28 +28,36 @@ class Line:
 
     @property
     def method(self) -> str:
-        """The preset and what the row sets; what the preset meant when it was run, if that was something else."""
-        name = " ".join([self.algorithm, *(short(s) for s in self.row.set if not is_idle(s, self.algorithm))])
+        """Name the preset with the row's settings.
+
+        And with what the preset meant when it was run, if that was something else.
+        """
+        name = " ".join([self.algorithm, *(short_setting(s) for s in self.row.set if not is_idle(s, self.algorithm))])
         moved = [c.split(" (today ")[0] for c in changes(self) if c.startswith("algorithm.")]
-        said = ", ".join(c.removeprefix("algorithm.").replace('"', "") for c in moved if not c.endswith("=not set"))
-        return f"{name} ({said})" if said and not self.effort.made else name
+        differences = ", ".join(c.removeprefix("algorithm.").replace('"', "") for c in moved if not c.endswith("=not set"))
+        return f"{name} ({differences})" if differences and not self.effort.made else name
 
     @property
-    def today(self) -> dict[str, Any]:
-        return today(self.row.recipe, self.algorithm, self.row.set)
+    def settings_today(self) -> dict[str, Any]:
+        return settings_today(self.row.recipe, self.algorithm, self.row.set)
 
     @property
     def effort(self) -> Effort:
         rounds = min((int(r.last["round"]) for r in self.runs), default=0)
-        return Effort(len(self.runs), rounds, int(self.today["rounds"]), any(r.made for r in self.runs), tuple(others(self)))
+        return Effort(
+            len(self.runs), rounds, int(self.settings_today["rounds"]), any(r.made for r in self.runs), tuple(differing(self))
+        )
 
     def ours(self, metric: str) -> list[float | None]:
-        """One value per seed, in the paper's units."""
+        """Return one value per seed, in the paper's units."""
         found = [r.last.get(metric) for r in self.runs]
         return [None if v is None else float(v) * METRICS[metric].scale for v in found]
 
     def verdict(self, metric: str | None = None, by: str | None = None) -> Verdict:
-        """On what the paper reports as `metric`, measured `by` that metric or another; without a metric, on a figure."""
+        """Judge the paper's `metric`, measured `by` that or another.
+
+        Without a metric, judge a figure.
+        """
         if not self.runs:
             return Verdict("not run", self.needs)
         if self.algorithm == OURS:
@@ -61,7 +69,10 @@ class Line:
 
 
 def lines_of(entry: Entry, outcomes: Iterable[Outcome], needs: Callable[[Row], str]) -> list[Line]:
-    """At least one line per row; runs whose settings differ in more than the seed make lines of their own."""
+    """Sort runs into lines, at least one per row.
+
+    Runs whose settings differ in more than the seed make lines of their own.
+    """
     outcomes = list(outcomes)
     found = []
     for row in entry.rows:
@@ -81,11 +92,14 @@ def _lines(row: Row, outcomes: list[Outcome]) -> Iterator[Line]:
 
 
 def belongs(outcome: Outcome, row: Row, preset: str) -> bool:
-    """The recipe, the preset and everything that the paper's tables vary are the row's. What else differs is said beside it."""
+    """Tell whether a run belongs to a row.
+
+    The recipe, the preset and everything that the paper's tables vary are the row's. Other differences are shown beside it.
+    """
     if (outcome.recipe, outcome.algorithm) != (row.recipe, preset):
         return False
-    now = today(row.recipe, preset, row.set)
-    if any(is_idle(setting, preset) for setting in telling(row, row.algorithm)):
+    now = settings_today(row.recipe, preset, row.set)
+    if any(is_idle(setting, preset) for setting in own_settings(row, row.algorithm)):
         return False  # the row is about something that this preset has not
     return all(_at(outcome.experiment, key) == _at(now, key) for key in varied())
 
@@ -100,29 +114,36 @@ def _at(table: Any, key: str) -> Any:
 
 
 def _identity(outcome: Outcome) -> str:
-    return json.dumps([outcome.experiment["rounds"], _deciding(outcome.experiment)], sort_keys=True)
+    return json.dumps([outcome.experiment["rounds"], _result_settings(outcome.experiment)], sort_keys=True)
 
 
-def _deciding(tables: dict[str, Any]) -> dict[str, Any]:
-    """Settings by their full names; where the data lie is of no account."""
+def _result_settings(tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide a result, by their full names.
+
+    Where the data lie does not.
+    """
     # What came to [local] after a run was made has a default under which clients train as they did.
     flat = flatten({"local": plain(LocalTraining())}) | flatten({name: tables[name] for name in SETTINGS})
     return {key: value for key, value in flat.items() if key != "data.root"}
 
 
 def changes(line: Line) -> list[str]:
-    """Where a line's settings differ from the ones the package has today: `algorithm.visits=10 (today 40)`."""
+    """List settings that differ from today's: `algorithm.visits=10 (today 40)`."""
     if not line.runs:
         return []
-    then, now = _deciding(line.runs[0].experiment), _deciding(line.today)
-    return [f"{key}={_said(then, key)} (today {_said(now, key)})" for key in {**then, **now} if then.get(key) != now.get(key)]
+    then, now = _result_settings(line.runs[0].experiment), _result_settings(line.settings_today)
+    keys = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+    return [f"{key}={_value_text(then, key)} (today {_value_text(now, key)})" for key in keys]
 
 
-def others(line: Line) -> list[str]:
-    """Names of the settings that a line's runs were given and that are not the row's. One that came later was not given."""
-    then, now = (_deciding(tables) for tables in (line.runs[0].experiment, line.today)) if line.runs else ({}, {})
+def differing(line: Line) -> list[str]:
+    """List the settings in which a line's runs differ from the row's.
+
+    One that came later than the run is not counted.
+    """
+    then, now = (_result_settings(tables) for tables in (line.runs[0].experiment, line.settings_today)) if line.runs else ({}, {})
     return [key for key, value in then.items() if key not in SAME and now.get(key) != value]
 
 
-def _said(flat: dict[str, Any], key: str) -> str:
+def _value_text(flat: dict[str, Any], key: str) -> str:
     return json.dumps(flat[key]) if key in flat else "not set"

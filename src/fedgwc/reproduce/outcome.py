@@ -1,4 +1,4 @@
-"""A finished run as the tables need it: its settings and what it ended with."""
+"""A finished run as the tables need it: its settings and its last metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def recipe(self) -> str:
-        """Without what the scale made of its name."""
+        """Return the recipe's name without the scale's addition."""
         name = str(self.experiment["recipe"])
         return next((name.removesuffix(s) for s in SUFFIXES if name.endswith(s)), name)
 
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def read(path: Path) -> Outcome:
-    """A run folder, or a kept one."""
+    """Read a run folder, or a kept one."""
     folder = RunFolder(path)
     config, rows = folder.config(), folder.metrics()
     if not rows:
@@ -56,7 +56,7 @@ def read(path: Path) -> Outcome:
 
 
 def read_all(folder: Path) -> list[Outcome]:
-    """Every run below `folder`, in the order of their paths."""
+    """Read every run below `folder`, in the order of their paths."""
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder; name the one that holds kept results")
     return [read(path.parent) for path in sorted(folder.glob("**/config.json"))]

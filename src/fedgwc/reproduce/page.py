@@ -1,4 +1,7 @@
-"""docs/results.md: every table and figure of the paper beside the kept results. A function of these files and the package."""
+"""docs/results.md: the paper's tables and figures beside the kept results.
+
+A function of these files and the package.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from fedgwc.reproduce.effort import effort_table
 from fedgwc.reproduce.lines import Line, changes, lines_of
 from fedgwc.reproduce.outcome import Outcome, read_all
 from fedgwc.reproduce.paper import ACCURACIES, METRICS, OURS, Entry, Row, paper
-from fedgwc.reproduce.plan import today
+from fedgwc.reproduce.plan import settings_today
 from fedgwc.reproduce.render import compared, markdown, minus, tables
 from fedgwc.reproduce.verdict import SEEDS, Kind
 from fedgwc.runs.tables import Table
@@ -45,7 +48,10 @@ To add to it: `fedgwc reproduce NAME` makes the runs, `fedgwc results keep RUN..
 
 
 def page(results: Path, figures: Path | None = None) -> str:
-    """The page as Markdown; pictures in `figures`, the folder `figures/` beside it, are shown with their figures."""
+    """Write the page as Markdown.
+
+    Pictures in `figures`, the folder `figures/` beside it, are shown with their figures.
+    """
     outcomes = read_all(results)
     found = {name: lines_of(entry, outcomes, needs) for name, entry in paper().items()}
     parts = [GUIDE, _summary(found), *(_entry(name, paper()[name], found[name], figures) for name in found)]
@@ -54,13 +60,16 @@ def page(results: Path, figures: Path | None = None) -> str:
 
 
 def needs(row: Row) -> str:
-    job = today(row.recipe, row.algorithm, row.set)
+    job = settings_today(row.recipe, row.algorithm, row.set)
     runs = f"{SEEDS} runs" if row.values else "a run"
     return f"needs {runs} of {job['rounds']:,} rounds on {job['data']['name']}"
 
 
 def metrics_of(line: Line) -> list[str | None]:
-    """What a verdict is given on; a figure's line without numbers has one verdict all the same."""
+    """List the metrics that a line is judged on.
+
+    A figure's line without numbers has one verdict all the same.
+    """
     return list(line.row.values) or [None]
 
 
@@ -75,7 +84,10 @@ def _summary(found: dict[str, list[Line]]) -> str:
 
 
 def _coverage(found: dict[str, list[Line]]) -> str:
-    """How many of the numbers that the paper prints have a run behind them; one that several tables share counts once."""
+    """Count the paper's numbers that have a run behind them.
+
+    One that several tables share counts once.
+    """
     tried: dict[tuple[Any, ...], bool] = {}
     for line in (line for lines in found.values() for line in lines):
         for metric in line.row.values:
@@ -86,15 +98,18 @@ def _coverage(found: dict[str, list[Line]]) -> str:
 
 
 def _findings(found: dict[str, list[Line]]) -> list[str]:
-    """Every value that a verdict was reached on; one that several tables share is said once. The tables have the others."""
-    said: dict[str, list[str]] = {kind: [] for kind in ("reproduced", "not reproduced")}
+    """List every value with a verdict, shared ones once.
+
+    The tables have the others.
+    """
+    findings: dict[str, list[str]] = {kind: [] for kind in ("reproduced", "not reproduced")}
     for line in (line for lines in found.values() for line in lines if line.runs):
         for metric in line.row.values:
             text = f"- {line.row.recipe}, {line.method}: {_finding(line, metric)}"
             kind = line.verdict(metric).kind
-            if kind in said and text not in said[kind]:
-                said[kind].append(text)
-    return [f"{kind.capitalize()}:\n\n" + "\n".join(texts) + "\n" for kind, texts in said.items() if texts]
+            if kind in findings and text not in findings[kind]:
+                findings[kind].append(text)
+    return [f"{kind.capitalize()}:\n\n" + "\n".join(texts) + "\n" for kind, texts in findings.items() if texts]
 
 
 def _finding(line: Line, metric: str) -> str:
@@ -105,7 +120,10 @@ def _finding(line: Line, metric: str) -> str:
 
 
 def pictures_of(name: str, figures: Path) -> list[Path]:
-    """The files of one figure; "fig-hom" is not "fig-hom-het"."""
+    """Find the files of one figure.
+
+    "fig-hom" is not "fig-hom-het".
+    """
     files = sorted(figures.glob(f"{name}-*.png"))
     return [f for f in files if max((n for n in paper() if f.name.startswith(f"{n}-")), key=len) == name]
 
@@ -118,13 +136,13 @@ def _entry(name: str, entry: Entry, lines: Sequence[Line], figures: Path | None)
 
 
 def _missing(lines: Sequence[Line]) -> list[str]:
-    """List the paper's values that nobody has run."""
-    told: dict[str, list[str]] = {}
+    """List the paper's values without a run."""
+    by_text: dict[str, list[str]] = {}
     for line in (line for line in lines if not line.runs):
         values = ", ".join(f"{METRICS[m].title} {minus(value.text)}" for m, value in line.row.values.items())
-        told.setdefault(f"{line.row.recipe} ({line.needs})", []).append(f"{line.method} {values}".rstrip())
-    listed = (f"- {what}: {'; '.join(some)}" for what, some in told.items())
-    return ["\n".join(["Not run:\n", *listed, ""])] if told else []
+        by_text.setdefault(f"{line.row.recipe} ({line.needs})", []).append(f"{line.method} {values}".rstrip())
+    listed = (f"- {what}: {'; '.join(some)}" for what, some in by_text.items())
+    return ["\n".join(["Not run:\n", *listed, ""])] if by_text else []
 
 
 def _efforts(results: Path, outcomes: Sequence[Outcome]) -> str:
@@ -141,9 +159,9 @@ def _runs(results: Path, outcomes: Sequence[Outcome]) -> str:
     for o in outcomes:
         p = o.provenance
         command = re.sub(r"seed=\d+", "seed=SEED", str(p.get("command", "unknown")))
-        made = [str(p.get(key, "unknown")) for key in ("commit", "date", "hardware", "seconds")]
+        cells = [str(p.get(key, "unknown")) for key in ("commit", "date", "hardware", "seconds")]
         versions = ", ".join(f"{k} {v}" for k, v in (p.get("versions") or {}).items() if k != "machine")
-        rows.append([o.path.relative_to(results).as_posix(), f"`{command}`", *made, versions])
+        rows.append([o.path.relative_to(results).as_posix(), f"`{command}`", *cells, versions])
     table = Table(["folder in results/", "command", "commit", "date", "hardware", "seconds", "versions"], rows)
     lead = (
         "Each folder also holds the full settings (`config.json`) and the course of the run (`metrics.jsonl`). Folders and\n"
@@ -187,17 +205,17 @@ def between(texts: Sequence[str]) -> str:
 def without_common(table: Table) -> tuple[Table, str]:
     """Move columns with a single value into a sentence."""
     same = [len({row[i] for row in table.rows}) == 1 and len(table.rows) > 1 for i in range(len(table.head))]
-    said = [f"{name}: {table.rows[0][i]}" for i, name in enumerate(table.head) if same[i]]
+    shared = [f"{name}: {table.rows[0][i]}" for i, name in enumerate(table.head) if same[i]]
     kept = [[cell for cell, drop in zip(row, same, strict=True) if not drop] for row in [table.head, *table.rows]]
-    return Table(kept[0], kept[1:]), f"All have {'; '.join(said)}." if said else ""
+    return Table(kept[0], kept[1:]), f"All have {'; '.join(shared)}." if shared else ""
 
 
 def _settings(lines: Iterable[Line]) -> str:
-    """List the settings of runs that are others today."""
-    told: dict[str, list[str]] = {}
+    """List the settings of runs that differ from today's."""
+    by_text: dict[str, list[str]] = {}
     for line in lines:
         for change in changes(line):
             who = f"{line.row.recipe} {line.method}"
-            told[change] = [*(names := told.get(change, [])), *([] if who in names else [who])]
-    listed = (f"- `{change}`: {', '.join(who)}" for change, who in told.items())
-    return "\n".join(["Settings of these runs that are others today:\n", *listed, ""]) if told else ""
+            by_text[change] = [*(names := by_text.get(change, [])), *([] if who in names else [who])]
+    listed = (f"- `{change}`: {', '.join(who)}" for change, who in by_text.items())
+    return "\n".join(["Settings of these runs that are others today:\n", *listed, ""]) if by_text else ""

@@ -1,4 +1,4 @@
-"""What the paper prints, read from `paper.toml` and checked."""
+"""The paper's printed values, read from `paper.toml` and checked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Value:
 
 
 def printed(text: str) -> Value:
-    """`53.4 ± 0.4` or `4`."""
+    """Read `53.4 ± 0.4` or `4` as a value."""
     found = _PRINTED.fullmatch(text)
     if found is None:
         raise InputError(f"a printed value is written 53.4 ± 0.4 or 4, got {text!r}")
@@ -45,7 +45,7 @@ def printed(text: str) -> Value:
 
 @dataclass(frozen=True)
 class Row:
-    """One method on one recipe, and what the paper reports for it."""
+    """A method on a recipe, with the values that the paper reports."""
 
     recipe: str
     algorithm: str
@@ -64,13 +64,13 @@ class Row:
 
     @property
     def values(self) -> dict[str, Value]:
-        """By metric."""
+        """Return the paper's values by metric."""
         texts = {metric: getattr(self, metric, None) for metric in METRICS}
         return {metric: printed(text) for metric, text in texts.items() if text is not None}
 
     @property
     def named(self) -> str | None:
-        """The accuracy that the paper names, if it reports one."""
+        """Return the accuracy that the paper names, if it reports one."""
         return next((m for m in ACCURACIES if m in self.values), None)
 
     @property
@@ -90,14 +90,14 @@ class Entry:
 
 @cache
 def paper() -> dict[str, Entry]:
-    """Every table and figure by the name that `fedgwc reproduce` knows it by."""
+    """Return every table and figure by its name for `fedgwc reproduce`."""
     text = (resources.files("fedgwc") / "reproduce" / "paper.toml").read_text(encoding="utf-8")
     return {name: call(Entry, table, name) for name, table in tomllib.loads(text).items()}
 
 
 @cache
 def varied() -> frozenset[str]:
-    """The settings that tell rows apart."""
+    """List the settings that distinguish the paper's rows."""
     return frozenset(setting.partition("=")[0] for row in all_rows() for setting in row.set)
 
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def draw(name: str, entry: Entry, lines: Sequence[Line], folder: Path) -> list[Path]:
-    """The pictures of a figure as PNG and SVG files; none where there is nothing to show. Needs the extra `report`."""
+    """Draw a figure as PNG and SVG files.
+
+    None where there is nothing to show. Needs the extra `report`.
+    """
     from fedgwc.report.render import write_files
 
     found = pictures(name, entry, lines)
@@ -26,7 +29,10 @@ def draw(name: str, entry: Entry, lines: Sequence[Line], folder: Path) -> list[P
 
 
 def pictures(name: str, entry: Entry, lines: Sequence[Line]) -> list[Picture]:
-    """Several methods are drawn together with all their seeds, a single one by the first seed of what is nearest to today's."""
+    """Draw the pictures of a figure.
+
+    Several methods are drawn together with all their seeds, a single one by the first seed of what is nearest to today's.
+    """
     run = [line for line in lines if line.runs]
     if not run:
         return []
@@ -38,7 +44,7 @@ def pictures(name: str, entry: Entry, lines: Sequence[Line]) -> list[Picture]:
 
 @cache
 def _page(paths: tuple[Path, ...], together: bool) -> Page:
-    """Two figures often show the same run."""
+    """Build a run's page once, as two figures often show the same run."""
     from fedgwc.report.load import load
     from fedgwc.report.one_run import one_run
     from fedgwc.report.several_runs import several_runs

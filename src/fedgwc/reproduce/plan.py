@@ -1,4 +1,4 @@
-"""From rows of the paper to runs; rows that mean the same run share it."""
+"""Planned runs of the paper's rows; rows that mean the same run share it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ SMOKE = {"": ("engine.how=one-by-one", "engine.threads=1"), "fesem": ("algorithm
 
 @dataclass(frozen=True)
 class Planned:
-    """One run. Its name is a function of what it does, so that tables find each other's runs."""
+    """A planned run.
+
+    Its name is a function of what it does, so that tables find each other's runs.
+    """
 
     name: str
     row: Row
@@ -29,45 +32,54 @@ class Planned:
 
 
 def plan(rows: Iterable[Row], presets: Sequence[str], n_seeds: int, scale: str, sets: Sequence[str] = ()) -> list[Planned]:
-    """Every run of `rows`, each once; rows of FedGWC are run with each of `presets`."""
+    """List every run of `rows` once.
+
+    Rows of FedGWC are run with each of `presets`.
+    """
     runs: dict[str, Planned] = {}
     for row in rows:
         for algorithm in presets if row.algorithm == "fedgwc" else [row.algorithm]:
-            own = telling(row, algorithm)
+            settings = own_settings(row, algorithm)
             quick = (*SMOKE[""], *SMOKE.get(algorithm, ())) if scale == "smoke" else ()
             for seed in range(n_seeds):
-                job = scaled_experiment(row.recipe, [*quick, *sets, *_chosen(algorithm, own), f"seed={seed}"], scale)
-                planned = Planned("-".join([job.recipe, algorithm, *map(short, own), f"seed{seed}"]), row, job)
+                job = scaled_experiment(row.recipe, [*quick, *sets, *_assignments(algorithm, settings), f"seed={seed}"], scale)
+                planned = Planned("-".join([job.recipe, algorithm, *map(short_setting, settings), f"seed{seed}"]), row, job)
                 runs.setdefault(planned.name, planned)
     return list(runs.values())
 
 
 @cache
-def telling(row: Row, algorithm: str) -> tuple[str, ...]:
-    """Those of a row's settings that are not the recipe's own anyway."""
-    plain = today(row.recipe, algorithm, ())
-    return tuple(s for s in row.set if today(row.recipe, algorithm, (s,)) != plain)
+def own_settings(row: Row, algorithm: str) -> tuple[str, ...]:
+    """List a row's settings that differ from the recipe's."""
+    plain = settings_today(row.recipe, algorithm, ())
+    return tuple(s for s in row.set if settings_today(row.recipe, algorithm, (s,)) != plain)
 
 
 @cache
-def today(recipe: str, algorithm: str, sets: tuple[str, ...]) -> dict[str, Any]:
-    """All settings of a row as the package has them now, as plain tables; shared, so not to be changed."""
-    job = scaled_experiment(recipe, _chosen(algorithm, sets))
+def settings_today(recipe: str, algorithm: str, sets: tuple[str, ...]) -> dict[str, Any]:
+    """Return a row's settings with today's package, as plain tables.
+
+    Shared, so not to be changed.
+    """
+    job = scaled_experiment(recipe, _assignments(algorithm, sets))
     tables: dict[str, Any] = json.loads(json.dumps(job.to_json()))
     return tables
 
 
-def _chosen(algorithm: str, sets: Iterable[str]) -> list[str]:
+def _assignments(algorithm: str, sets: Iterable[str]) -> list[str]:
     return [f"algorithm.name={algorithm}", *(s for s in sets if not is_idle(s, algorithm))]
 
 
 def is_idle(setting: str, algorithm: str) -> bool:
-    """Whether the preset would take no notice of it: the default has no beta to vary."""
+    """Tell whether a setting has no effect on the preset.
+
+    The default has no beta to vary.
+    """
     table, _, name = setting.partition("=")[0].partition(".")
     return table == "algorithm" and name.split(".")[0] not in setting_names(ALGORITHMS[algorithm])
 
 
-def short(setting: str) -> str:
-    """`algorithm.aggregator.momentum=0.9` as `momentum=0.9`."""
+def short_setting(setting: str) -> str:
+    """Shorten `algorithm.aggregator.momentum=0.9` to `momentum=0.9`."""
     key, _, value = setting.partition("=")
     return f"{key.split('.')[-1]}={value}"

@@ -1,4 +1,4 @@
-"""Where a run was made: command, commit, hardware, versions, date."""
+"""Provenance of a run: command, commit, hardware, versions, date."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN = "unknown"
 
 
 def provenance(command: str) -> dict[str, Any]:
-    """Of this process, now."""
+    """Return the provenance of this process, now."""
     return {
         "command": command,
         "commit": commit(),
@@ -28,7 +28,10 @@ def provenance(command: str) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Of the checkout that the package runs from; an installed package has none."""
+    """Return the commit of the package's checkout.
+
+    An installed package has none.
+    """
     package = Path(__file__)
     if not _git(package.parent, "ls-files", package.name):  # a repository around a virtual environment is not ours
         return UNKNOWN

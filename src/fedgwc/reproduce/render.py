@@ -19,13 +19,16 @@ CSV_HEAD = ("table", "recipe", "method", "metric", "paper", "paper_std", "ours",
 
 
 def tables(lines: Sequence[Line]) -> list[Table]:
-    """Accuracies, scores, pictures: those of them that the lines have."""
-    made = (accuracy_table(lines), score_table(lines), picture_table(lines))
-    return [table for table in made if table.rows]
+    """Make the tables that the lines have values for: accuracies, scores, pictures."""
+    candidates = (accuracy_table(lines), score_table(lines), picture_table(lines))
+    return [table for table in candidates if table.rows]
 
 
 def accuracy_table(lines: Sequence[Line]) -> Table:
-    """The paper's accuracy beside all three of ours. The verdict goes by the one the paper names, then by its authors' own."""
+    """Tabulate the paper's accuracy beside all three of ours.
+
+    The verdict goes by the one the paper names, then by its authors' own.
+    """
     head = ["data", "method", "paper %", "by", *(METRICS[m].title for m in ACCURACIES), "verdict", "verdict by weighted %"]
     rows = []
     for line in lines:
@@ -44,19 +47,22 @@ def score_table(lines: Sequence[Line]) -> Table:
         for metric in SCORES:
             if (paper := line.row.values.get(metric)) is not None:
                 ours = compared(line, metric, paper)
-                said = [METRICS[metric].title, minus(paper.text), ours, str(line.verdict(metric))]
-                rows.append([line.row.recipe, line.method, *said])
+                cells = [METRICS[metric].title, minus(paper.text), ours, str(line.verdict(metric))]
+                rows.append([line.row.recipe, line.method, *cells])
     return Table(["data", "method", "score", "paper", "ours", "verdict"], rows)
 
 
 def picture_table(lines: Sequence[Line]) -> Table:
-    """Runs that a figure shows without the paper giving a number."""
+    """Tabulate runs of a figure without printed numbers."""
     rows = [[line.row.recipe, line.method, str(line.verdict())] for line in lines if not line.row.values]
     return Table(["data", "method", "verdict"], rows)
 
 
 def compared(line: Line, metric: str, paper: Value) -> str:
-    """`39.5 ± 0.3 (−13.9)`: our mean, its deviation over seeds, and how far it is from the paper's."""
+    """Format a mean, its deviation and its difference: `39.5 ± 0.3 (−13.9)`.
+
+    Our mean, its deviation over seeds, and how far it is from the paper's.
+    """
     values = [v for v in line.ours(metric) if v is not None]
     if not values:
         return "–"
@@ -73,12 +79,12 @@ def mean_std(values: Sequence[float], digits: int) -> str:
 
 
 def minus(text: str) -> str:
-    """With true minus signs."""
+    """Replace hyphens by true minus signs."""
     return text.replace("-", "\N{MINUS SIGN}")
 
 
 def markdown(table: Table) -> str:
-    """Left-aligned: most columns are words."""
+    """Write a table as Markdown, left-aligned: most columns are words."""
     return plain_markdown(table).replace("---:", "---")
 
 
@@ -87,7 +93,10 @@ def difference(values: Sequence[float], paper: Value) -> float:
 
 
 def csv_text(name: str, lines: Sequence[Line]) -> str:
-    """One line per value, with every digit; all three accuracies where the paper has one."""
+    """Write one line per value, with every digit.
+
+    All three accuracies where the paper has one.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*CSV_HEAD, "verdict"])
@@ -98,7 +107,7 @@ def csv_text(name: str, lines: Sequence[Line]) -> str:
                 mean = statistics.fmean(values) if values else ""
                 std = statistics.stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else ""
                 off = difference(values, paper) if values else ""
-                known = [name, line.row.recipe, line.method, by, paper.mean, "" if paper.std is None else paper.std]
+                cells = [name, line.row.recipe, line.method, by, paper.mean, "" if paper.std is None else paper.std]
                 effort = line.effort
-                writer.writerow([*known, mean, std, off, effort.seeds, effort.rounds, str(line.verdict(metric, by))])
+                writer.writerow([*cells, mean, std, off, effort.seeds, effort.rounds, str(line.verdict(metric, by))])
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""Whether a value was reproduced: one rule, applied by code alone."""
+"""Verdicts on reproduced values: one rule, applied by code alone."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Effort:
-    """What was run, and what the paper ran."""
+    """Our effort for a value, and the paper's."""
 
     seeds: int
     rounds: int  # of the shortest run
     full_rounds: int
     made: bool = False  # on made data
-    others: tuple[str, ...] = ()  # settings that are not the paper's
+    differing: tuple[str, ...] = ()  # settings that are not the paper's
 
     def shortfall(self, seeds: int = SEEDS) -> str:
-        lacks = ["made data"] if self.made else [f"other {', '.join(self.others)}"] if self.others else []
+        lacks = ["made data"] if self.made else [f"other {', '.join(self.differing)}"] if self.differing else []
         lacks += [f"{self.rounds:,} of {self.full_rounds:,} rounds"] if self.rounds < self.full_rounds else []
         lacks += [f"{self.rounds:,} rounds, not {self.full_rounds:,}"] if self.rounds > self.full_rounds else []
         lacks += [f"{self.seeds} of {seeds} seeds"] if self.seeds < seeds else []
@@ -42,7 +42,9 @@ class Effort:
 
 
 def verdict(paper: Value, ours: Sequence[float | None], effort: Effort, point: float) -> Verdict:
-    """`ours` has one value per seed in the paper's units, None where it is not defined; `point` is one point in these units.
+    """Judge our values, one per seed, against the paper's.
+
+    In the paper's units, None where it is not defined; `point` is one point in these units.
 
     A count has no points, and no deviation excuses another one: two clusters in most runs are not the paper's one.
     """
@@ -59,13 +61,19 @@ def verdict(paper: Value, ours: Sequence[float | None], effort: Effort, point: f
 
 
 def tolerance(paper: Value, ours: Sequence[float], point: float) -> float:
-    """One point, two standard errors of the difference, or half of the paper's last digit, whichever is largest."""
+    """Return the allowed difference from the paper's value.
+
+    One point, two standard errors of the difference, or half of the paper's last digit, whichever is largest.
+    """
     theirs = (paper.std or 0.0) / math.sqrt(SEEDS)  # how many seeds the paper had, it does not say
     return max(point, paper.resolution, 2 * math.hypot(theirs, standard_error(ours)))
 
 
 def noisiest(paper: Value, point: float) -> float:
-    """How large two standard errors of our mean may be: beyond, any value of the paper's would be near."""
+    """Return the largest allowed value of two standard errors.
+
+    Of our mean: beyond, any value of the paper's would be near.
+    """
     return max(5 * point, 2 * paper.resolution, abs(paper.mean) / 10, 2 * (paper.std or 0.0))
 
 
@@ -76,6 +84,9 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def picture_verdict(effort: Effort) -> Verdict:
-    """Of a run that a figure shows without the paper giving a number: one seed is enough to draw it."""
+    """Judge a run that a figure shows without a number.
+
+    One seed is enough to draw it.
+    """
     lacks = effort.shortfall(seeds=1)
     return Verdict("partial", lacks) if lacks else Verdict("no number")

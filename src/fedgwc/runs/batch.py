@@ -1,4 +1,7 @@
-"""Many runs: in processes on a CPU, on one engine on a GPU. What is there is not done again, and interrupted runs go on."""
+"""Many runs: in processes on a CPU, on one engine on a GPU.
+
+Finished runs are not done again, and interrupted runs go on.
+"""
 
 from __future__ import annotations
 
@@ -15,41 +18,46 @@ from fedgwc.runs.experiment import Experiment, differing
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.interrupt import PoliteInterrupt
 from fedgwc.runs.loop import Result, run
-from fedgwc.runs.processes import Worker, ready, spawned
+from fedgwc.runs.processes import Worker, with_results, worker_processes
 from fedgwc.runs.progress import watcher
 from fedgwc.runs.together import run_together
 
 INTERRUPTED = "interrupted"
-IN_STEP = 8  # runs that train together on a GPU
+RUNS_PER_STACK = 8  # runs that train together on a GPU
 
 Job = tuple[str, Experiment]  # a run's folder below the common one, and what it does
 
 
 @dataclass(frozen=True)
-class Done:
+class JobResult:
     name: str
     problem: str = ""  # why it could not be made; INTERRUPTED: it has saved and stopped
     last: dict[str, Any] = field(default_factory=dict)  # its last metrics
 
 
-def do_all(runs: Sequence[Job], folder: Path, jobs: int = 0) -> Generator[Done, None, None]:
-    """Each run into `folder`/NAME, as they finish; `jobs` at a time, 0: as the machine suggests.
+def run_all(runs: Sequence[Job], folder: Path, jobs: int = 0) -> Generator[JobResult, None, None]:
+    """Do every run into `folder`/NAME, yielding each as it finishes.
+
+    `jobs` at a time, 0: as the machine suggests.
 
     Whoever stops before the end closes it, so that runs in progress save and stop.
     """
     to_do = []
     for name, job in runs:
         if is_finished(folder / name, job):
-            yield Done(name, last=RunFolder(folder / name).metrics()[-1])
+            yield JobResult(name, last=RunFolder(folder / name).metrics()[-1])
         else:
             to_do.append((name, job))
     if to_do:
         on_gpu = device_of(to_do[0][1].engine).type == "cuda"
-        yield from (_in_step if on_gpu else _in_processes)(to_do, folder, jobs)
+        yield from (_stacked_on_gpu if on_gpu else _in_processes)(to_do, folder, jobs)
 
 
 def is_finished(path: Path, job: Experiment) -> bool:
-    """Whether the very same run is there, whole. One with other settings is not, and `run` will say so."""
+    """Tell whether the very same run is there and finished.
+
+    One with other settings is not, and `run` will say so.
+    """
     if not (path / "per_client.npz").is_file():  # the last file that a run writes
         return False
     saved, asked = RunFolder(path).config()["experiment"], job.to_json()
@@ -57,70 +65,70 @@ def is_finished(path: Path, job: Experiment) -> bool:
     return not differing(saved, asked) and ends[0] == ends[1]
 
 
-def _in_processes(runs: list[Job], folder: Path, jobs: int) -> Iterator[Done]:
+def _in_processes(runs: list[Job], folder: Path, jobs: int) -> Iterator[JobResult]:
     n_jobs = min(jobs or cores(), len(runs))
     if n_jobs == 1:
-        yield from (_one(name, job, folder, watch=True) for name, job in runs)
+        yield from (_run_one(name, job, folder, watch=True) for name, job in runs)
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the workers: one core each, and nobody spins on another's
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     left, idle = list(reversed(runs)), list[Worker]()
     busy: dict[Worker, str] = {}  # with which run
-    with PoliteInterrupt() as interrupt, spawned(_one) as start:
+    with PoliteInterrupt() as interrupt, worker_processes(_run_one) as start:
         while (left or busy) and not interrupt.asked:
             while left and len(busy) < n_jobs:
                 worker, (name, job) = idle.pop() if idle else start(), left.pop()
-                worker.give(name, job, folder)
+                worker.send(name, job, folder)
                 busy[worker] = name
-            for worker in ready(list(busy)):
+            for worker in with_results(list(busy)):
                 name = busy.pop(worker)
                 try:
-                    yield worker.take()
+                    yield worker.receive()
                     idle.append(worker)
                 except EOFError:  # another takes its place
-                    yield _lost(name, worker.exit_code())
+                    yield _died(name, worker.exit_code())
         if interrupt.asked:
-            yield Done(next(iter(busy.values()), ""), INTERRUPTED)
+            yield JobResult(next(iter(busy.values()), ""), INTERRUPTED)
 
 
-def _lost(name: str, exit_code: int) -> Done:
-    """Of a run whose process is no more."""
+def _died(name: str, exit_code: int) -> JobResult:
+    """Describe a run whose process has died."""
     if exit_code == -signal.SIGTERM:  # somebody asked it to end
-        return Done(name, INTERRUPTED)
+        return JobResult(name, INTERRUPTED)
     if exit_code < 0:
         how = f"signal {-exit_code}); if memory ran out, try fewer runs at a time, --jobs 1"
     else:
         how = f"exit code {exit_code}); what it said last stands above"
-    return Done(name, f"the process of {name} ended ({how}")
+    return JobResult(name, f"the process of {name} ended ({how}")
 
 
-def _in_step(runs: list[Job], folder: Path, jobs: int) -> Iterator[Done]:
-    """Runs of one kind share the card's stacked axis."""
+def _stacked_on_gpu(runs: list[Job], folder: Path, jobs: int) -> Iterator[JobResult]:
+    """Do runs of one kind together on the GPU's stacked axis."""
     kinds: dict[str, list[Job]] = {}
     for name, job in runs:
         kinds.setdefault(repr((job.tables["data"], job.tables["model"], job.local, job.engine)), []).append((name, job))
     for alike in kinds.values():
-        for at in range(0, len(alike), jobs or IN_STEP):
-            some = alike[at : at + (jobs or IN_STEP)]
+        for at in range(0, len(alike), jobs or RUNS_PER_STACK):
+            some = alike[at : at + (jobs or RUNS_PER_STACK)]
             try:
                 results = run_together([(job, folder / name) for name, job in some], progress=watcher())
             except InputError:  # of one of them, perhaps; each alone tells which
-                yield from (_one(name, job, folder, watch=True) for name, job in some)
+                yield from (_run_one(name, job, folder, watch=True) for name, job in some)
             else:
-                yield from (_done(name, result) for (name, _), result in zip(some, results, strict=True))
+                yield from (_result_of(name, result) for (name, _), result in zip(some, results, strict=True))
 
 
-def _one(name: str, job: Experiment, folder: Path, watch: bool = False) -> Done:
+def _run_one(name: str, job: Experiment, folder: Path, watch: bool = False) -> JobResult:
     try:
         path = folder / name
-        return _done(name, run(job, path, resume=RunFolder(path).has_run(), progress=watcher() if watch else None))
+        return _result_of(name, run(job, path, resume=RunFolder(path).has_run(), progress=watcher() if watch else None))
     except InputError as error:
-        return Done(name, str(error))
+        return JobResult(name, str(error))
     except OSError as error:
-        return Done(name, in_words(error))
+        return JobResult(name, in_words(error))
     except KeyboardInterrupt:
-        return Done(name, INTERRUPTED)
+        return JobResult(name, INTERRUPTED)
 
 
-def _done(name: str, result: Result) -> Done:
-    return Done(name, last=result.last) if result.finished else Done(name, INTERRUPTED)
+def _result_of(name: str, result: Result) -> JobResult:
+    return JobResult(name, last=result.last) if result.finished else JobResult(name, INTERRUPTED)

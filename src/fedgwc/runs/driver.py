@@ -1,4 +1,6 @@
-"""One run, wherever its clients are: rounds, evaluations, checkpoints, and what stays in the folder.
+"""The driver of a run: rounds, evaluations, checkpoints and the run's folder.
+
+The same wherever the clients are.
 
 A `Site` says where clients are: in a federation in memory (`runs.simulated`) or on real nodes (`fedgwc.flower`). The driver does
 the rest, the same for both.
@@ -40,7 +42,7 @@ from fedgwc.runs.site import Course, Memory, Site
 
 @dataclass(frozen=True)
 class Checkpoint(Generic[State, Memory]):
-    """Where a run stands: the algorithm's state, what it cost to get there, and what the site remembers."""
+    """A run's progress: the algorithm's state, its costs, and the site's memory."""
 
     state: State
     costs: Costs
@@ -52,7 +54,7 @@ class Checkpoint(Generic[State, Memory]):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """The end of a run, by completion or interruption."""
 
     clustering: Clustering
     done: int  # rounds
@@ -60,7 +62,7 @@ class Outcome:
 
 
 class Driver:
-    """One run in progress."""
+    """A run in progress."""
 
     meter: Meter
 
@@ -71,7 +73,7 @@ class Driver:
             self._kind: Any = Checkpoint[state_type(course.algorithm), site.memory_type]  # type: ignore[misc]
 
     def go(self, resume: bool, interrupt: PoliteInterrupt) -> Outcome:
-        """Run to the end, or go on with what the folder holds."""
+        """Run to the end, from the start or from the folder's checkpoint."""
         saved = self._restored() if resume else None
         self.site.gather(resumed=saved is not None)
         n_clients = self.site.n_clients
@@ -137,7 +139,10 @@ class Driver:
         return done >= self.course.rounds or self.meter.costs.client_updates >= self.course.budget
 
     def round(self, state: Any, number: int) -> Any:
-        """Run one round; one that gets too few replies changes nothing and is tried again."""
+        """Run one round.
+
+        One that gets too few replies changes nothing and is tried again.
+        """
         algorithm, rng = self.course.algorithm, Rng(self.course.seed, number)
         step = algorithm.advance if self.site.in_place and isinstance(algorithm, UpdatesInPlace) else algorithm.round
         for attempt in itertools.count(1):
@@ -156,7 +161,7 @@ class Driver:
         raise AssertionError("unreachable")
 
     def _numbers(self, state: Any) -> Ids | None:
-        """Return what clusters are called, before a round may divide them."""
+        """Return the clusters' numbers before a round may divide them."""
         algorithm = self.course.algorithm
         if isinstance(algorithm, NumbersClusters):
             return algorithm.cluster_numbers(state)
@@ -176,7 +181,10 @@ class Driver:
     # What stays
 
     def keep(self, number: int, state: Any, numbers: Ids | None) -> None:
-        """Save and show what a round has brought; `numbers` [M] are of the clusters that trained in it."""
+        """Save and show a round's results.
+
+        `numbers` [M] are of the clusters that trained in it.
+        """
         meter = self.meter
         seen = observed(self.course.algorithm, state)
         if self.folder is not None:
@@ -207,25 +215,25 @@ class Driver:
 
     def _save_clients(self) -> None:
         if self.folder is not None:
-            known = self.site.clients()
-            self.folder.save_clients(known.counts, known.sizes, known.groups, known.names)
+            metadata = self.site.clients()
+            self.folder.save_clients(metadata.counts, metadata.sizes, metadata.groups, metadata.names)
 
     def _finish(self, state: Any, clustering: Clustering) -> None:
         if self.folder is not None:
             save_end(self.folder, self.course.algorithm, state)
-            known = self.site.clients()
+            metadata = self.site.clients()
             of_clients = clustering.numbers[clustering.labels]
-            self.folder.save_clusters(of_clients, known.groups, known.counts, known.names)
+            self.folder.save_clusters(of_clients, metadata.groups, metadata.counts, metadata.names)
         self.site.finish(self.folder, clustering, self.meter.failures)
 
 
 def layout_of(engine: Engine, model: Tensor) -> Layout:
-    """Return where the model's tensors lie, as far as the engine knows."""
+    """Return the layout of the model's tensors, if the engine knows it."""
     return engine.layout if isinstance(engine, DescribesModel) else Layout.unnamed(model.shape[-1])
 
 
 def mean_loss(losses: Sequence[NDArray[np.floating]]) -> float:
     """Average all finite losses; NaN if there is none."""
-    made = [x if (finite := np.isfinite(x)).all() else x[finite] for x in losses]
-    n = sum(x.size for x in made)
-    return sum(float(x.sum()) for x in made) / n if n else math.nan
+    finite_losses = [x if (finite := np.isfinite(x)).all() else x[finite] for x in losses]
+    n = sum(x.size for x in finite_losses)
+    return sum(float(x.sum()) for x in finite_losses) / n if n else math.nan

@@ -29,7 +29,7 @@ from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
 from fedgwc.runs.formats import FORMAT, current
-from fedgwc.runs.plugins import known
+from fedgwc.runs.plugins import entry_named
 from fedgwc.training.flat_model import FlatModel
 
 DEFAULT_RECIPE = "digits"
@@ -96,7 +96,7 @@ class Experiment:
     def federation(self) -> Federation:
         """The data, dealt out. `data.seed` fixes it across runs; by default it follows the run's seed."""
         settings = dict(self.tables["data"])
-        build = known(DATASETS, settings.pop("name", None), "data set")
+        build = entry_named(DATASETS, settings.pop("name", None), "data set")
         seed = _seed(settings.pop("seed", self.seed), "data.seed")
         for key in settings.keys() - _settings_of(build):
             if others := [other for other, its in DATASETS.items() if key in _settings_of(its)]:
@@ -108,7 +108,7 @@ class Experiment:
     def module(self, federation: Shaped, start: int = 0) -> nn.Module:
         """The network, freshly initialised; `start` numbers independent initialisations of one seed."""
         settings = dict(self.tables["model"])
-        build = known(MODELS, settings.pop("name", None), "model")
+        build = entry_named(MODELS, settings.pop("name", None), "model")
         with _PYTORCHS_GENERATOR, torch.random.fork_rng():
             torch.manual_seed(self.seed * 1000 + start)
             try:
@@ -131,8 +131,8 @@ class Experiment:
     def defaults(self) -> dict[str, Any]:
         """What [data] and [model] leave open."""
         return {
-            "data": defaults(known(DATASETS, self.tables["data"].get("name"), "data set"), self.tables["data"]),
-            "model": defaults(known(MODELS, self.tables["model"].get("name"), "model"), self.tables["model"]),
+            "data": defaults(entry_named(DATASETS, self.tables["data"].get("name"), "data set"), self.tables["data"]),
+            "model": defaults(entry_named(MODELS, self.tables["model"].get("name"), "model"), self.tables["model"]),
         }
 
     def begun_with(self, config: Mapping[str, Any]) -> Experiment:
@@ -197,7 +197,7 @@ def _seed(value: Any, where: str) -> int:
 
 
 def _algorithm(name: Any, settings: Mapping[str, Any], tables: Mapping[str, Any]) -> Algorithm[Any]:
-    preset = known(ALGORITHMS, name, "algorithm")
+    preset = entry_named(ALGORITHMS, name, "algorithm")
     _check_own(name, preset, settings)
     algorithm = override(preset, {k: v for k, v in settings.items() if k != "name"}, "algorithm")
     for other, theirs in ALGORITHMS.items():  # so that a slip shows whichever is chosen

@@ -1,4 +1,4 @@
-"""Recipes and run folders of earlier versions, read as what they meant.
+"""Recipes and run folders of earlier versions, translated to today's format.
 
 Format 1 is that of 0.1.0, which wrote no number. There `fedgwc` was the package's own rule and `fedgwc-paper` the paper's text.
 """
@@ -59,32 +59,35 @@ def _renamed(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def folder_tables(tables: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the experiment of a run's folder in today's format, and a line on what has another name now."""
+    """Return the experiment of a run's folder in today's format.
+
+    And a line on names that have changed.
+    """
     if tables.get("format", 1) != 1:
         return current(tables), ""
     algorithm = tables.get("algorithm")
     if not isinstance(algorithm, Mapping):
         return {**tables, "format": FORMAT}, ""
-    told = _renamed(algorithm)
-    name = str(told.get("name"))
-    if "when" in told:
-        told = _by_losses(name, told)
-    note = f"written by fedgwc 0.1.0, which called this algorithm {name}" if told.get("name") != name else ""
-    return {**tables, "algorithm": told, "format": FORMAT}, note
+    settings = _renamed(algorithm)
+    name = str(settings.get("name"))
+    if "when" in settings:
+        settings = _by_losses(name, settings)
+    note = f"written by fedgwc 0.1.0, which called this algorithm {name}" if settings.get("name") != name else ""
+    return {**tables, "algorithm": settings, "format": FORMAT}, note
 
 
-def _by_losses(name: str, told: dict[str, Any]) -> dict[str, Any]:
+def _by_losses(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Translate the settings of 0.1.0's FedGWC, whose rules shared one table."""
-    rule = told["when"]
-    odd = [key for key, value in FIXED.get(rule, {}).items() if told.get(key, value) != value]
+    rule = settings["when"]
+    odd = [key for key, value in FIXED.get(rule, {}).items() if settings.get(key, value) != value]
     if rule not in FIXED or odd:
-        what = f"{odd[0]}={told[odd[0]]}" if odd else f"when={rule}"
+        what = f"{odd[0]}={settings[odd[0]]}" if odd else f"when={rule}"
         raise InputError(f"the run has {name} with {what}, which only fedgwc 0.1.0 knows; read it with that version")
     if rule == "windows":
-        return {"name": OLD_NAMES.get(name, name), **{key: told[key] for key in AUTO if key in told}}
-    alpha = {"constant": told.get("alpha", 0.1), "cohort": 0.0}.get(told.get("step", "1/n"))
+        return {"name": OLD_NAMES.get(name, name), **{key: settings[key] for key in AUTO if key in settings}}
+    alpha = {"constant": settings.get("alpha", 0.1), "cohort": 0.0}.get(settings.get("step", "1/n"))
     if alpha is None:
         raise InputError(
             f"the run has {name} with when=mse and step=1/n, which only fedgwc 0.1.0 knows; read it with that version"
         )
-    return {"name": OLD_NAMES.get(name, name), "alpha": alpha, **{key: told[key] for key in PAPER if key in told}}
+    return {"name": OLD_NAMES.get(name, name), "alpha": alpha, **{key: settings[key] for key in PAPER if key in settings}}

@@ -1,4 +1,4 @@
-"""Ctrl-C, and SIGTERM like it, that lose nothing and end in one calm line."""
+"""Ctrl-C and SIGTERM without loss of work or a traceback."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from fedgwc.core.errors import InputError
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "Interrupted."
 Returned = TypeVar("Returned")
-_came: list[int] = []  # the signals so far, for the exit code that shells expect
+_received: list[int] = []  # the signals so far, for the exit code that shells expect
 _raised: list[int] = []  # those of them that broke off what was going on
 
 
 class PoliteInterrupt:
-    """The first Ctrl-C or SIGTERM lets the round in progress finish; the second Ctrl-C stops at once.
+    """A handler that lets the round finish at the first Ctrl-C or SIGTERM.
+
+    The second Ctrl-C stops at once.
 
     If SIGTERM had its default action, it is raised again once all is saved. It never counts as the second one: a job's end is
     often told to every process, and once more by those that started others.
@@ -42,15 +44,18 @@ class PoliteInterrupt:
             signal.raise_signal(signal.SIGTERM)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        _came.append(number)
+        _received.append(number)
         if self.asked and number == signal.SIGINT:
             _break_off(number)
         self.asked, self._to_end = True, self._to_end or number == signal.SIGTERM
 
 
 @contextmanager
-def ending_calmly() -> Iterator[None]:
-    """For commands: both signals raise KeyboardInterrupt, or end the process where nothing has begun yet."""
+def interruptible() -> Iterator[None]:
+    """Turn both signals into KeyboardInterrupt while commands run.
+
+    Or end the process where nothing has begun yet.
+    """
     old = _handled(_end)
     try:
         yield
@@ -58,12 +63,15 @@ def ending_calmly() -> Iterator[None]:
         _restore(old)
 
 
-def calmly(command: Callable[..., Returned]) -> Callable[..., Returned]:
-    """`command`, whose KeyboardInterrupt becomes one line, its own text if it has one, and an exit code."""
+def exit_when_interrupted(command: Callable[..., Returned]) -> Callable[..., Returned]:
+    """Make a command end in one line and an exit code when interrupted.
+
+    The line is the KeyboardInterrupt's own text if it has one.
+    """
 
     @wraps(command)
-    def calm(*args: Any, **settings: Any) -> Returned:
-        _came.clear()
+    def guarded(*args: Any, **settings: Any) -> Returned:
+        _received.clear()
         _raised.clear()
         try:
             return command(*args, **settings)
@@ -76,11 +84,11 @@ def calmly(command: Callable[..., Returned]) -> Callable[..., Returned]:
                 raise
             _say_and_exit(INTERRUPTED)  # libraries make errors of their own of an interrupt, most of all while they load
 
-    return calm
+    return guarded
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    _came.append(number)
+    _received.append(number)
     if _is_loading(frame):  # an exception in the midst of an import ends in anything but that exception
         os.write(2, b"Interrupted before anything had begun.\n")
         os._exit(128 + number)
@@ -93,7 +101,10 @@ def _break_off(number: int) -> NoReturn:
 
 
 def _is_loading(frame: FrameType | None) -> bool:
-    """Whether the command itself is being imported. Nothing is at stake then, unlike at imports in the midst of its work."""
+    """Tell whether the command itself is being imported.
+
+    Nothing is at stake then, unlike at imports in the midst of its work.
+    """
     inner = ""
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -106,11 +117,14 @@ def _is_loading(frame: FrameType | None) -> bool:
 def _say_and_exit(text: str) -> NoReturn:
     echoed = "\n" if sys.stderr.isatty() else ""  # a terminal shows ^C
     print(f"{echoed}{text}", file=sys.stderr, flush=True)
-    sys.exit(128 + (_came[-1] if _came else signal.SIGINT))
+    sys.exit(128 + (_received[-1] if _received else signal.SIGINT))
 
 
 def _handled(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """What handled the signals until now; nothing, if this is not the main thread: whoever runs us handles them."""
+    """Install a handler for both signals and return the former ones.
+
+    None outside the main thread: whoever runs us handles them.
+    """
     try:
         return {number: signal.signal(number, handler) for number in SIGNALS}
     except ValueError:

@@ -1,4 +1,7 @@
-"""Runs: `rounds` is the loop itself, `run` is the loop with evaluation, a run folder, checkpoints and Ctrl-C."""
+"""Runs: `rounds` is the loop itself, `run` adds evaluation and a folder.
+
+The folder holds checkpoints, and Ctrl-C is handled.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ def rounds(
     done: int = 0,
     reuse: bool = False,
 ) -> Iterator[tuple[int, State]]:
-    """Each finished round as (its number, counted from 1; the state after it).
+    """Yield each finished round's number and state.
+
+    Counted from 1.
 
     With `reuse` an algorithm may write the next state over the last (its `advance` in place of its `round`), which is
     cheaper where states are large; a state is then only good until the next one comes.
@@ -76,7 +81,7 @@ def _check_start(algorithm: Any, engine: Any, model: Any, n_clients: int) -> Non
 
 @dataclass(frozen=True)
 class Result:
-    """What a run left behind."""
+    """A run's results."""
 
     folder: Path
     metrics: list[dict[str, Any]]
@@ -95,14 +100,17 @@ def run(
     resume: bool = False,
     progress: Watcher | None = None,
 ) -> Result:
-    """Run an experiment (or a recipe's name, file or tables) into a folder; `resume=True` goes on with the one in `out`."""
-    one = prepared(recipe, out, resume)
+    """Run an experiment into a folder.
+
+    An experiment, or a recipe's name, file or tables; `resume=True` goes on with the run in `out`.
+    """
+    one = prepare(recipe, out, resume)
     one.site.use(one.job.simulator(one.site.federation))
     return one.go(progress or Silent(), PoliteInterrupt())
 
 
-def prepared(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> PreparedRun:
-    """Prepare all of a run but its engine: its experiment, its folder and its data."""
+def prepare(recipe: Any, out: str | os.PathLike[str] | None, resume: bool) -> PreparedRun:
+    """Prepare a run without its engine: its experiment, folder and data."""
     if resume:
         if out is None:
             raise InputError("say which run to resume: --resume needs --out with the run's folder")
@@ -152,7 +160,10 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
 
 
 def _engine(saved: EngineSettings, asked: EngineSettings) -> EngineSettings:
-    """As it was chosen at the start, except for what is asked for by name: another machine may need another device."""
+    """Choose the engine as at the start, except for settings given now.
+
+    Another machine may need another device.
+    """
     usual = vars(EngineSettings())
     return replace(saved, **{name: value for name, value in vars(asked).items() if value != usual[name]})
 
@@ -194,7 +205,7 @@ class PreparedRun:
 
 
 def course_of(job: Experiment) -> Course:
-    """Return what a run of the experiment does, wherever its clients are."""
+    """Return the experiment's course: the parts that no site changes."""
     title = f"{job.algorithm_name} on {job.recipe}"
     budget, pause = job.evaluate.budget, job.evaluate.checkpoint_seconds
     return Course(job.algorithm, job.algorithm_name, title, job.rounds, job.seed, job.evaluate_every, budget, pause)

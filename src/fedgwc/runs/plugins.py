@@ -1,4 +1,6 @@
-"""Algorithms, models and data sets of one's own: Python files that enter them in the tables, loaded because the user said so.
+"""Plugins: the user's own algorithms, models and data sets.
+
+Python files that enter them in the tables, loaded because the user said so.
 
 `--use`, the variable FEDGWC_USE and the app of a federation, which is code itself, are the only ways in. What a recipe or a run
 folder names is looked up and never loaded: these come from others.
@@ -29,7 +31,7 @@ TAKEN = ("format", "rounds", "seed", "recipe", "about", "data", "model", "local"
 T = TypeVar("T")
 
 
-def known(table: Mapping[str, T], name: Any, what: str) -> T:
+def entry_named(table: Mapping[str, T], name: Any, what: str) -> T:
     """Return the entry of ALGORITHMS, MODELS or DATASETS that a user has named."""
     try:
         return lookup(table, name, what)
@@ -40,8 +42,8 @@ def known(table: Mapping[str, T], name: Any, what: str) -> T:
 
 
 @contextmanager
-def using(names: Iterable[str]) -> Iterator[None]:
-    """Load these files and those of FEDGWC_USE; processes that are started meanwhile learn of all of them."""
+def plugins_loaded(names: Iterable[str]) -> Iterator[None]:
+    """Load these files and those of FEDGWC_USE, for child processes too."""
     before = os.environ.get(VARIABLE)
     every = use(names)
     try:
@@ -54,19 +56,22 @@ def using(names: Iterable[str]) -> Iterator[None]:
 
 
 def use(names: Iterable[str] = ()) -> list[str]:
-    """Load these files (or installed modules) and those of FEDGWC_USE, each once; returns all of them."""
-    every = list(dict.fromkeys(map(_absolute, [*named(), *names])))
+    """Load these files (or installed modules) and those of FEDGWC_USE.
+
+    Each once; returns all of them.
+    """
+    every = list(dict.fromkeys(map(_absolute_path, [*plugin_files(), *names])))
     for name in every:
         _load(name)
     return every
 
 
-def named() -> list[str]:
-    """What FEDGWC_USE says, in a command with what --use adds."""
+def plugin_files() -> list[str]:
+    """Return the files of FEDGWC_USE; within a command also those of --use."""
     return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
 
 
-def _absolute(name: str) -> str:
+def _absolute_path(name: str) -> str:
     full = str(Path(name).expanduser().resolve()) if name.endswith(".py") else name
     if os.pathsep in full:
         raise InputError(f"--use {full}: a path with {os.pathsep!r} cannot be passed on to other processes; rename it")
@@ -74,7 +79,7 @@ def _absolute(name: str) -> str:
 
 
 def _load(name: str) -> None:
-    """All of it or nothing: what is refused leaves no trace."""
+    """Load a plugin; one that is refused leaves no trace."""
     module = PREFIX + Path(name).stem if name.endswith(".py") else name
     if module in sys.modules:
         _refuse_namesake(name, sys.modules[module])
@@ -89,7 +94,7 @@ def _load(name: str) -> None:
             table.restore(entered)
         if isinstance(error, InputError) or not isinstance(error, Exception):
             raise
-        raise InputError(f"--use {name} cannot be loaded: {type(error).__name__}: {error}{_place(error)}") from error
+        raise InputError(f"--use {name} cannot be loaded: {type(error).__name__}: {error}{_line_of(error)}") from error
 
 
 def _of_file(path: Path, module: str) -> None:
@@ -100,18 +105,21 @@ def _of_file(path: Path, module: str) -> None:
         raise InputError(f"--use {path} is not a Python file")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # last: its neighbours can be imported, and take no library's place
-    made = sys.modules[module] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    loaded = sys.modules[module] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
 
 
 def _refuse_namesake(name: str, module: ModuleType) -> None:
-    """A file may have been copied, into a federation's app; other code must not go under its name."""
-    its = module.__file__ or ""
-    if name.endswith(".py") and its != name and Path(its).read_bytes() != Path(name).read_bytes():
-        raise InputError(f"--use {name} and {its} have the same name; rename one of them")
+    """Refuse other code under a loaded file's name.
+
+    A file may have been copied, into a federation's app.
+    """
+    loaded = module.__file__ or ""
+    if name.endswith(".py") and loaded != name and Path(loaded).read_bytes() != Path(name).read_bytes():
+        raise InputError(f"--use {name} and {loaded} have the same name; rename one of them")
 
 
-def _place(error: BaseException) -> str:
+def _line_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return ""  # it names its line itself
     frames = traceback.extract_tb(error.__traceback__)
@@ -143,7 +151,10 @@ def _tables() -> dict[str, Table[Any]]:
 
 
 def _check(name: str, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Table[Any]]) -> None:
-    """Refuse a file that enters nothing, or takes a name: results must not go under the name of something else."""
+    """Refuse a file that enters nothing or takes a name.
+
+    Results must not go under the name of something else.
+    """
     if all(after[table].entered() == entries for table, entries in before.items()):
         raise InputError(
             f'--use {name} enters nothing in a table; it should say fedgwc.ALGORITHMS["NAME"] = ..., '

@@ -1,4 +1,4 @@
-"""Processes that do one job at a time each, and end, politely, with whoever started them.
+"""Worker processes that do one job at a time and end with their parent.
 
 They never see Ctrl-C, which a terminal sends to every process: not while they load, when it would end in a traceback, and not
 later, when the parent asks them by SIGTERM. One that is loading or idle is ended by that; a run finishes its round and saves.
@@ -19,7 +19,7 @@ from typing import Any
 
 from fedgwc.runs.plugins import use
 
-LOOK = 0.2  # seconds between two looks at whether Ctrl-C was pressed, which does not end a wait by itself
+POLL_SECONDS = 0.2  # seconds between two looks at whether Ctrl-C was pressed, which does not end a wait by itself
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,31 @@ class Worker:
     process: SpawnProcess
     pipe: Connection
 
-    def give(self, *job: Any) -> None:
+    def send(self, *job: Any) -> None:
         self.pipe.send(job)
 
-    def take(self) -> Any:
-        """What came of its job. EOFError: it has ended."""
+    def receive(self) -> Any:
+        """Return its job's result.
+
+        EOFError: it has ended.
+        """
         try:
             return self.pipe.recv()
         except ConnectionResetError:
             raise EOFError from None
 
     def exit_code(self) -> int:
-        """Of one that has ended; -9 is signal 9."""
+        """Return the exit code of an ended worker; -9 is signal 9."""
         self.process.join()
         return self.process.exitcode or 0
 
 
 @contextmanager
-def spawned(do: Callable[..., Any]) -> Iterator[Callable[[], Worker]]:
-    """A function that starts a process which calls `do`. In the end all are asked to stop, and waited for."""
+def worker_processes(do: Callable[..., Any]) -> Iterator[Callable[[], Worker]]:
+    """Yield a function that starts a worker process calling `do`.
+
+    In the end all are asked to stop, and waited for.
+    """
     workers: list[Worker] = []
 
     def start() -> Worker:
@@ -58,9 +64,9 @@ def spawned(do: Callable[..., Any]) -> Iterator[Callable[[], Worker]]:
         _stop(workers)
 
 
-def ready(workers: Sequence[Worker]) -> list[Worker]:
-    """Those that have something to tell, if any has within a moment."""
-    pipes = wait([w.pipe for w in workers], LOOK)
+def with_results(workers: Sequence[Worker]) -> list[Worker]:
+    """Return the workers with a result, waiting a moment for one."""
+    pipes = wait([w.pipe for w in workers], POLL_SECONDS)
     return [w for w in workers if w.pipe in pipes]
 
 
@@ -97,7 +103,10 @@ def _serve(pipe: Connection, do: Callable[..., Any]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Also of a parent that was killed, and could tell nobody."""
+    """End this process when its parent ends.
+
+    Also if the parent was killed and could not ask.
+    """
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

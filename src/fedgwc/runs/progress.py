@@ -1,4 +1,4 @@
-"""Watching what takes long: a live line on a terminal, plain lines elsewhere, or nothing."""
+"""Progress: a live line on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BAR, LEFT = 12, 7  # characters of a progress bar, and of the time that is left
 
 
 class Watcher(Protocol):
-    """Somebody who watches a run, or something that has steps and no rounds.
+    """Shows a run, or something that has steps and no rounds.
 
     `folder` is the run's, which is there from the start to the stop and has its results before the stop.
     """
@@ -29,7 +29,7 @@ class Watcher(Protocol):
 
 
 class Silent:
-    """Nobody watches."""
+    """A watcher that shows nothing."""
 
     def start(self, title: str, n_rounds: int, done: int, folder: Path | None = None) -> None: ...
     def message(self, text: str) -> None: ...
@@ -44,14 +44,17 @@ SILENT = Silent()
 
 
 class MessagesOnly(Silent):
-    """What has to be said is passed on; the rest somebody else shows."""
+    """A watcher that passes on messages only."""
 
     def __init__(self, to: Watcher) -> None:
         self.message = to.message  # type: ignore[method-assign]
 
 
 class Pace:
-    """How fast rounds go by. The first one does not count: it also makes things ready."""
+    """Speed of rounds.
+
+    The first one does not count: it also makes things ready.
+    """
 
     def __init__(self, n_rounds: int) -> None:
         self.total, self.first, self.number = n_rounds, -1, -1
@@ -64,18 +67,21 @@ class Pace:
 
     @property
     def speed(self) -> float | None:
-        """Rounds per second; None: too early to tell."""
-        made = self.number - self.first
-        return made / max(self.now - self.began, 1e-9) if made >= ROUNDS_TO_TELL else None
+        """Return rounds per second; None: too early to tell."""
+        passed = self.number - self.first
+        return passed / max(self.now - self.began, 1e-9) if passed >= ROUNDS_TO_TELL else None
 
     @property
     def left(self) -> float | None:
-        """Seconds."""
+        """Return the seconds that are left."""
         return None if self.speed is None else (self.total - self.number) / self.speed
 
 
 class Facts(NamedTuple):
-    """Where a run stands, in a few words each. What has no loss is no round, and nothing more is known of it."""
+    """A run's progress in a few words each.
+
+    Something without a loss has no rounds, and only its position is known.
+    """
 
     number: int
     loss: float | None = None
@@ -87,7 +93,7 @@ class Facts(NamedTuple):
         return "" if self.loss is None else "round "
 
     def words(self, pace: Pace) -> list[str]:
-        """What matters most comes first."""
+        """Return the facts in words, the most important first."""
         if self.loss is None:
             return []
         accuracy = [] if self.accuracy is None else [f"accuracy {self.accuracy:.1%}"]
@@ -96,7 +102,7 @@ class Facts(NamedTuple):
 
 
 def short(x: float) -> str:
-    """A loss, also of a run that diverges."""
+    """Format a loss briefly, also of a run that diverges."""
     return "–" if math.isnan(x) else f"{x:.3f}" if abs(x) < 1000 else f"{x:.1e}"
 
 
@@ -105,12 +111,12 @@ def speed_text(speed: float) -> str:
 
 
 def time_text(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole} s" if whole < 100 else f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+    rounded = round(seconds)
+    return f"{rounded} s" if rounded < 100 else f"{rounded // 3600}:{rounded // 60 % 60:02}:{rounded % 60:02}"
 
 
 class Display:
-    """Where something stands, shown now and then: what plain lines and a live one have in common."""
+    """Progress shown now and then: the common part of plain and live display."""
 
     every: float  # seconds
     pace: Pace
@@ -122,7 +128,7 @@ class Display:
         self._passed(Facts(number, loss, n_clusters, self.accuracy))
 
     def decided(self, number: int, decision: Mapping[str, Any]) -> None:
-        """Decisions are in the run's folder, and too many for a line."""
+        """Ignore decisions: they are in the run's folder, and too many for a line."""
 
     def step(self, number: int) -> None:
         self._passed(Facts(number))
@@ -146,7 +152,7 @@ class Display:
 
 
 class Lines(Display):
-    """One plain line now and then, for logs and pipes."""
+    """Plain lines now and then, for logs and pipes."""
 
     every = 5.0
 
@@ -157,7 +163,7 @@ class Lines(Display):
         print(text, file=sys.stderr, flush=True)
 
     def stop(self) -> None:
-        """The last round is told only now that its models have been evaluated."""
+        """Show the last round, now that its models have been evaluated."""
         self._show()
 
     def _is_due(self) -> bool:
@@ -175,7 +181,10 @@ class Lines(Display):
 
 
 class Live(Display):
-    """A progress bar with what one wants to know: round, time left, accuracy, loss, clusters, speed, as far as there is room."""
+    """A progress bar: round, time left, accuracy, loss, clusters, speed.
+
+    As far as there is room.
+    """
 
     every = 0.1
 
@@ -219,12 +228,12 @@ class Live(Display):
 
 
 def fitting(words: Sequence[str], room: int) -> str:
-    """As many of the words, from the first on, as there is room for."""
+    """Return as many words, from the first on, as fit the width."""
     while words and len("  ".join(words)) > room:
         words = words[:-1]
     return "  ".join(words)
 
 
 def watcher() -> Watcher:
-    """A live display where there is a terminal, plain lines where there is none."""
+    """Choose a live display on a terminal, else plain lines."""
     return Live() if sys.stderr.isatty() else Lines()

@@ -1,4 +1,7 @@
-"""What a run folder keeps of an algorithm, in simulation and in a real federation alike: also what only some of them offer."""
+"""Recording of an algorithm into a run's folder.
+
+The same in simulation and in a real federation; parts that only some algorithms offer are saved where there are any.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from fedgwc.training.flat_model import FlatModel
 
 
 def observed(algorithm: Algorithm[State], state: State) -> Observation:
-    """Return what the last round has shown; nothing of an algorithm that does not explain itself."""
+    """Return the algorithm's account of the last round.
+
+    Empty for an algorithm that gives none.
+    """
     return algorithm.observe(state) if isinstance(algorithm, Observable) else Observation()
 
 
@@ -42,7 +48,10 @@ def save_end(folder: RunFolder, algorithm: Algorithm[State], state: State) -> No
 
 
 def save_models(folder: RunFolder, model: FlatModel, clustering: Clustering, kind: str) -> None:
-    """One file per cluster that says how many clients it has, and of which `kind` the model is."""
+    """Save a model file per cluster.
+
+    Each says how many clients it has, and of which `kind` the model is.
+    """
     dicts = [model.state_dict(theta) for theta in clustering.models]
     sizes = np.bincount(clustering.labels, minlength=len(dicts))
     folder.save_models(clustering.numbers, dicts, [{"clients": str(n), "model": kind} for n in sizes])

@@ -1,4 +1,6 @@
-"""What can be set, as the code itself says it: a setting's meaning stands at its annotation, `Annotated[float, "..."]`.
+"""The reference of settings, made from the code.
+
+A setting's meaning stands at its annotation, `Annotated[float, "..."]`.
 
 `fedgwc list NAME` shows it, and the tables of docs/reference.md are written from it: `python -m fedgwc.runs.reference`.
 """
@@ -39,24 +41,27 @@ class Setting:
     meaning: str
 
 
-def settings_of(thing: Any, given: Iterable[str] = ()) -> list[Setting]:
-    """Of a dataclass (an instance has values of its own for defaults) or of a function; nested ones by `outer.inner`."""
-    return [s for name, hint, default in _parts(thing) if name not in given for s in _settings(name, hint, default)]
+def settings_of(thing: Any, left_out: Iterable[str] = ()) -> list[Setting]:
+    """List the settings of a dataclass or function.
+
+    An instance has values of its own for defaults; nested ones are `outer.inner`.
+    """
+    return [s for name, hint, default in _parts(thing) if name not in left_out for s in _settings(name, hint, default)]
 
 
 def data_settings(build: Any) -> list[Setting]:
-    """Of a data set, which gets the run's seed unless it is set."""
+    """List a data set's settings; its seed is the run's unless set."""
     return [dataclasses.replace(s, default="the run's") if s.name == "seed" else s for s in settings_of(build)]
 
 
 def group_settings() -> list[Setting]:
-    """List what can be set of every group: its own settings, then the shifts."""
+    """List the settings of every group: its own, then the shifts."""
     shifts = [(name, settings_of(shift, ("samples",))[0]) for name, shift in SHIFTS.items()]
     return [*settings_of(Group), *(dataclasses.replace(s, name=name, default="0") for name, s in shifts)]
 
 
 def partition_settings(partition: Any) -> list[Setting]:
-    """List what can be set of a group with this partition besides."""
+    """List the further settings of a group with this partition."""
     return settings_of(partition, GIVEN)
 
 
@@ -78,13 +83,13 @@ def _settings(name: str, hint: Any, default: Any) -> list[Setting]:
     if dataclasses.is_dataclass(default):
         return [dataclasses.replace(s, name=f"{name}.{s.name}") for s in settings_of(default)]
     annotated = typing.get_origin(hint) is Annotated
-    bare, *said = typing.get_args(hint) if annotated else (hint,)
-    meaning = next((text for text in said if isinstance(text, str)), "")
+    bare, *annotations = typing.get_args(hint) if annotated else (hint,)
+    meaning = next((text for text in annotations if isinstance(text, str)), "")
     return [Setting(name, type_text(bare), REQUIRED if default is inspect.Parameter.empty else value_text(default), meaning)]
 
 
 def type_text(hint: Any) -> str:
-    """What may be given, in words."""
+    """Describe the allowed values in words."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return type_text(next(a for a in args if a is not type(None)))
@@ -96,7 +101,10 @@ def type_text(hint: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as TOML has it; of a table, what differs from its own defaults."""
+    """Write a value as TOML has it.
+
+    Of a table, what differs from its own defaults.
+    """
     if value is None:
         return UNSET
     if isinstance(value, bool | str):
@@ -108,8 +116,8 @@ def value_text(value: Any) -> str:
     if isinstance(value, ReadsSettings):
         return "{" + ", ".join(f"{k}={value_text(v)}" for k, v in value.to_settings().items()) + "}"
     if dataclasses.is_dataclass(value):
-        told = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if getattr(value, f.name) != f.default}
-        return "{" + ", ".join(f"{k}={value_text(v)}" for k, v in told.items()) + "}"
+        changed = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if getattr(value, f.name) != f.default}
+        return "{" + ", ".join(f"{k}={value_text(v)}" for k, v in changed.items()) + "}"
     return str(value)
 
 
@@ -117,7 +125,7 @@ def value_text(value: Any) -> str:
 
 
 def tables() -> Mapping[str, list[Setting]]:
-    """List the settings by the name of the mark between which each table stands."""
+    """List the settings by the mark of each table in the page."""
     shared = settings_of(ALGORITHMS["fedavg"])
     algorithms = {name: settings_of(ALGORITHMS[name]) for name in ("ifca", "fesem", "cfl", "fedgwc", "auto")}
     models = {f"model {name}": settings_of(build, FROM_DATA) for name, build in MODELS.items()}
@@ -125,25 +133,26 @@ def tables() -> Mapping[str, list[Setting]]:
         **{name: settings_of(table) for name, table in TABLES.items()},
         "fedavg": shared,
         **{name: [s for s in settings if s not in shared] for name, settings in algorithms.items()},
-        "data": _together({name: data_settings(build) for name, build in DATASETS.items()}),
+        "data": _merged({name: data_settings(build) for name, build in DATASETS.items()}),
         "group": group_settings(),
-        "partition": _together({name: partition_settings(partition) for name, partition in PARTITIONS.items()}),
+        "partition": _merged({name: partition_settings(partition) for name, partition in PARTITIONS.items()}),
         **models,
     }
     return {name: settings for name, settings in every.items() if settings}
 
 
-def _together(own: Mapping[str, list[Setting]]) -> list[Setting]:
+def _merged(settings_by_name: Mapping[str, list[Setting]]) -> list[Setting]:
     """List the settings of several things once, each with the names of those that have it."""
-    every = dict.fromkeys(s for settings in own.values() for s in settings)
-    having = {s: [name for name, settings in own.items() if s in settings] for s in every}
-    return [dataclasses.replace(s, meaning=f"{s.meaning} ({_those(names, list(own))})") for s, names in having.items()]
+    every = dict.fromkeys(s for settings in settings_by_name.values() for s in settings)
+    having = {s: [name for name, settings in settings_by_name.items() if s in settings] for s in every}
+    names = list(settings_by_name)
+    return [dataclasses.replace(s, meaning=f"{s.meaning} ({_shorter_list(some, names)})") for s, some in having.items()]
 
 
-def _those(names: list[str], every: list[str]) -> str:
-    """Name some of all in the shorter way."""
-    others = [name for name in every if name not in names]
-    return ", ".join(names) if len(others) >= len(names) else f"all but {', '.join(others)}" if others else "all"
+def _shorter_list(names: list[str], every: list[str]) -> str:
+    """Name some of all, as a list or as all but a few."""
+    without = [name for name in every if name not in names]
+    return ", ".join(names) if len(without) >= len(names) else f"all but {', '.join(without)}" if without else "all"
 
 
 def markdown(settings: Iterable[Setting]) -> str:
@@ -151,8 +160,8 @@ def markdown(settings: Iterable[Setting]) -> str:
     return "".join(["| key | type | default | meaning |\n|---|---|---|---|\n", *rows])
 
 
-def written(page: str) -> str:
-    """Return the page with its tables made anew."""
+def with_tables(page: str) -> str:
+    """Rewrite the page's tables between their marks."""
     for name, settings in tables().items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
         before, rest = page.split(begin)
@@ -162,4 +171,4 @@ def written(page: str) -> str:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference.md")
-    write_atomically(path, written(path.read_text(encoding="utf-8")).encode())
+    write_atomically(path, with_tables(path.read_text(encoding="utf-8")).encode())

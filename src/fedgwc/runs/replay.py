@@ -1,4 +1,4 @@
-"""Recorded losses again: how would a rule have clustered these clients under other settings?
+"""Replay: recorded losses clustered again under other settings.
 
 A replay is the real algorithm on an engine that answers every cohort with what was reported in that round, so it needs no
 data, no model and no training. Up to the first split of the replay this is exact. After it the trace still holds the losses
@@ -53,7 +53,10 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """From a run folder or an npz with `ids` and `L` (and perhaps `truth`, `freq` or `counts`, `sizes`)."""
+    """Read a trace from a run folder or an npz file.
+
+    The file has `ids` and `L` (and perhaps `truth`, `freq` or `counts`, `sizes`).
+    """
     if path.is_dir():
         return trace_of(RunFolder(path).trace_with_clients(), str(path))
     if not path.is_file():
@@ -68,11 +71,11 @@ def trace_of(arrays: dict[str, NDArray[Any]], where: str) -> Trace:
         raise InputError(f"{where} names no client: every entry of ids is negative, which marks places that nobody took")
     if ids.max() > MOST_CLIENTS:
         raise InputError(f"{where}: ids must be client numbers up to {MOST_CLIENTS:,}, got {ids.max()}; number clients from 0")
-    given = {name: arrays[name] for name in CLIENTS if name in arrays}
-    n_clients = max([int(ids.max()) + 1] + [len(a) for a in given.values() if a.ndim])
-    for name, values in given.items():
+    metadata = {name: arrays[name] for name in CLIENTS if name in arrays}
+    n_clients = max([int(ids.max()) + 1] + [len(a) for a in metadata.values() if a.ndim])
+    for name, values in metadata.items():
         _check_clients(name, values, n_clients, where)
-    truth, sizes, counts = given.get("truth"), given.get("sizes"), given.get("counts", given.get("freq"))
+    truth, sizes, counts = metadata.get("truth"), metadata.get("sizes"), metadata.get("counts", metadata.get("freq"))
     if truth is not None and len(np.unique(truth)) < 2:
         truth = None  # constant: unknown
     counts = None if counts is None else histogram(counts.astype(np.float64))
@@ -95,7 +98,7 @@ def _check_clients(name: str, values: NDArray[Any], n_clients: int, where: str) 
 
 
 class Recorded:
-    """An engine whose clients say again what they said in one round of a trace."""
+    """An engine that returns the recorded losses of one round of a trace."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -123,7 +126,11 @@ def replay(
     watch: Callable[[int, Any], None] | None = None,
     reuse: bool = False,
 ) -> Any:
-    """Run all recorded rounds; `watch` sees the state after each. A recording cannot be asked again: nobody waits.
+    """Run all recorded rounds; `watch` sees the state after each.
+
+    No client sits out for a trial, because recorded clients cannot be asked later.
+
+    Recorded clients cannot be asked to evaluate, so trials, where clients wait, are off.
 
     With `reuse` a round is written over the last one, which spares copies of large matrices: for a `watch` that keeps nothing.
     """
@@ -142,7 +149,10 @@ def replay(
 
 
 def can_replay(algorithm: Algorithm[Any]) -> bool:
-    """Tell whether an algorithm follows from losses, which are all that a trace holds."""
+    """Tell whether an algorithm needs losses only.
+
+    A trace holds nothing else.
+    """
     return isinstance(algorithm, SaysWhatItNeeds) and algorithm.learns_from == "rewards"
 
 

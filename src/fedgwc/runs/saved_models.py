@@ -1,4 +1,4 @@
-"""What a finished run is good for: the networks of its clusters, rebuilt from the run folder alone."""
+"""Models of a finished run, rebuilt from its folder alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MODEL = re.compile(r"cluster-([0-9]{1,9})\.safetensors")
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the samples of a run look like."""
+    """The form of a run's samples."""
 
     shape: tuple[int, ...]
     n_classes: int
@@ -32,8 +32,11 @@ class Inputs:
     std: tuple[float, ...]
 
 
-class Trained(nn.Module):
-    """The network of one cluster, which takes samples as data files have them and prepares them as in training."""
+class ClusterModel(nn.Module):
+    """A cluster's network with its inputs' normalisation.
+
+    It takes samples as data files have them and prepares them as in training.
+    """
 
     def __init__(self, network: nn.Module, inputs: Inputs) -> None:
         super().__init__()
@@ -43,23 +46,26 @@ class Trained(nn.Module):
         self.std = nn.Buffer(torch.tensor(inputs.std or (1.0,)).view(per_channel), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [B, ...] bytes or numbers -> logits [B, C]."""
+        """Compute logits [B, C] of samples x [B, ...], bytes or numbers."""
         x = x / 255 if x.dtype == torch.uint8 else x.to(self.mean.dtype)
         out: Tensor = self.network((x - self.mean) / self.std)
         return out
 
 
-def load_model(run: str | os.PathLike[str], cluster: int) -> Trained:
-    """The model of a cluster of a finished run, ready to predict: `load_model(run, 1)(x).argmax(1)`."""
+def load_model(run: str | os.PathLike[str], cluster: int) -> ClusterModel:
+    """Load a cluster's model from a finished run, ready to predict.
+
+    `load_model(run, 1)(x).argmax(1)`.
+    """
     config = RunFolder(Path(run)).config()
     files = model_files(Path(run))
     if cluster not in files:
         raise InputError(f"{run} has no cluster {cluster}; at its end it had {', '.join(map(str, files))}")
-    return Trained(filled(network_of(config), files[cluster]), inputs_of(config)).eval()
+    return ClusterModel(with_weights(network_of(config), files[cluster]), inputs_of(config)).eval()
 
 
 def model_files(run: Path) -> dict[int, Path]:
-    """The file of each cluster's model, by the cluster's number."""
+    """Find the file of each cluster's model, by the cluster's number."""
     found = ((_MODEL.fullmatch(path.name), path) for path in (run / "models").glob("*.safetensors"))  # others are not ours
     files = {int(name[1]): path for name, path in found if name}
     if not files:
@@ -81,15 +87,18 @@ def inputs_of(config: Mapping[str, Any]) -> Inputs:
 
 
 def network_of(config: Mapping[str, Any]) -> nn.Module:
-    """The network of a run, untrained. Only [model] is read: what else another version wrote there does not matter here."""
+    """Build a run's network, untrained.
+
+    Only [model] is read: what else another version wrote there does not matter here.
+    """
     settings = config["experiment"].get("model", {})
     if isinstance(settings, Mapping):  # where training started: a file that may be elsewhere by now
         settings = {key: value for key, value in settings.items() if key != "weights"}
     return experiment({"model": settings}).begun_with(config).module(inputs_of(config))
 
 
-def filled(network: nn.Module, path: Path) -> nn.Module:
-    """`network` with the weights of a model's file."""
+def with_weights(network: nn.Module, path: Path) -> nn.Module:
+    """Load the weights of a model's file into the network."""
     try:
         network.load_state_dict(safetensors.torch.load_file(ordinary(path)))
     except (SafetensorError, RuntimeError, OSError) as error:

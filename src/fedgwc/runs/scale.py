@@ -1,4 +1,4 @@
-"""How much of a recipe to run: all of it, a tenth of its rounds, or just enough to see that it runs."""
+"""Scales of a recipe: full, a tenth of its rounds, or a smoke test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Tables = dict[str, Any]
 def scaled_experiment(
     recipe: str | os.PathLike[str] | None = None, sets: Iterable[Assignment] = (), scale: str = "full", root: Path | None = None
 ) -> Experiment:
-    """A recipe at a scale; `sets` win over what the scale says.
+    """Load a recipe at a scale; `sets` win over the scale's settings.
 
     At scale smoke the data are made ones, written below `root` (by default the data root), unless a setting says where
     data or clients come from.
@@ -39,7 +39,10 @@ def scaled_experiment(
 
 
 def scaled(tables: Mapping[str, Any], scale: str, made_root: Path | None = None) -> Tables:
-    """The tables of a recipe at a scale; `made_root` is where made data are, None leaves the data where they are."""
+    """Scale a recipe's tables.
+
+    `made_root` is where generated data are, None leaves the data where they are.
+    """
     job = experiment(tables)  # says what is wrong with them before anything changes
     shrink = lookup(SCALES, scale, "scale")
     return shrink({**tables}, job, made_root)
@@ -68,7 +71,10 @@ def _smoke(tables: Tables, job: Experiment, made_root: Path | None) -> Tables:
 
 
 def _small(data: Mapping[str, Any], made_root: Path | None) -> Tables:
-    """Fewer clients of every group, and smaller ones; as many of each kind of setting as [data] has."""
+    """Reduce the clients of every group and their sizes.
+
+    As many of each kind of setting as [data] has.
+    """
     small = dict(data)
     if "groups" in data:
         small["groups"] = _fewer(data["groups"])
@@ -79,7 +85,7 @@ def _small(data: Mapping[str, Any], made_root: Path | None) -> Tables:
 
 
 def _fewer(groups: Any) -> list[Tables]:
-    """CLIENTS in all, shared out as the groups share theirs, but two in each at least."""
+    """Share CLIENTS out among the groups by size, at least two each."""
     checked = convert(groups, tuple[Group, ...], "data.groups")
     total = sum(group.clients for group in checked)
     kept = [min(group.clients, max(2, round(CLIENTS * group.clients / total))) for group in checked]

@@ -46,7 +46,7 @@ class SimulatedSite(Site[None]):
         self.engine, self.device = engine, engine.facts.device
 
     def gather(self, resumed: bool) -> None:
-        """All of them are here."""
+        """Build the engine; all clients are here."""
 
     @property
     def n_clients(self) -> int:

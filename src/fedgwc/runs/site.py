@@ -1,4 +1,4 @@
-"""Where a run's clients are, and what a run does with them."""
+"""Sites: where a run's clients are, and the part of a run that depends on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Memory = TypeVar("Memory")
 
 @dataclass(frozen=True)
 class Course:
-    """What a run does, wherever its clients are."""
+    """The parts of a run that no site changes."""
 
     algorithm: Algorithm[Any]
     name: str  # of the algorithm
@@ -34,7 +34,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Clients:
-    """What is known of the clients."""
+    """Metadata of the clients."""
 
     sizes: Ids  # [N] training samples; 0: unknown
     counts: Floats | None = None  # [N, C] samples per class
@@ -43,7 +43,10 @@ class Clients:
 
 
 class Site(ABC, Generic[Memory]):
-    """Where a run's clients are. Only what differs between sites is asked here; most has a default."""
+    """The place of a run's clients.
+
+    Only what differs between sites is asked here; most has a default.
+    """
 
     engine: Engine  # there once clients have been gathered
     memory_type: Any = type(None)  # of what the site keeps in checkpoints
@@ -59,11 +62,11 @@ class Site(ABC, Generic[Memory]):
     @property
     @abstractmethod
     def n_clients(self) -> int:
-        """How many clients there are at present."""
+        """Return the number of clients at present."""
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Return what the run's folder says of the run."""
+        """Return the run's description for its folder."""
 
     @abstractmethod
     def initial(self) -> Tensor:
@@ -71,7 +74,7 @@ class Site(ABC, Generic[Memory]):
 
     @abstractmethod
     def clients(self) -> Clients:
-        """Return what is known of the clients at present."""
+        """Return the clients' metadata at present."""
 
     @abstractmethod
     def evaluate(self, number: int, clustering: Clustering) -> dict[str, Any]:
@@ -79,7 +82,7 @@ class Site(ABC, Generic[Memory]):
 
     @abstractmethod
     def finish(self, folder: RunFolder | None, clustering: Clustering, failures: Ids) -> None:
-        """Save the models, and how they serve each client."""
+        """Save the models and each client's scores under them."""
 
     def enter(self, number: int, algorithm: Algorithm[State], state: State) -> State:
         """Prepare an attempt at a round; clients may join."""
@@ -94,8 +97,8 @@ class Site(ABC, Generic[Memory]):
         return []
 
     def remember(self) -> Memory | None:
-        """Return what belongs into a checkpoint."""
+        """Return the site's part of a checkpoint."""
         return None
 
     def recall(self, memory: Memory) -> None:
-        """Go on from what a checkpoint holds."""
+        """Restore the site's part of a checkpoint."""

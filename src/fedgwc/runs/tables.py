@@ -1,4 +1,4 @@
-"""The comparison table: on a terminal, as CSV and as Markdown."""
+"""Tables on a terminal, as CSV and as Markdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class Column:
     detail: bool = False  # shown where costs are the subject
 
     def digits_of(self, value: float) -> int:
-        """Behind the point: none for numbers from 1,000 on, whose tenths nobody reads."""
+        """Choose the number of decimals.
+
+        None for numbers from 1,000 on, whose tenths nobody reads.
+        """
         return self.digits if abs(value) < 1000 else 0
 
 
@@ -56,7 +59,10 @@ class Table:
 
 
 def comparison_table(rows: Rows, detail: bool = True) -> Table:
-    """Mean and, over several seeds, standard deviation; a column that no run has is left out."""
+    """Tabulate mean and, over several seeds, standard deviation.
+
+    A column that no run has is left out.
+    """
     columns = [c for c in COLUMNS if any(c.key in m for _, seeds in rows for m in seeds) and (detail or not c.detail)]
     return Table(["algorithm", *(c.title for c in columns)], [[name, *(_cell(c, m) for c in columns)] for name, m in rows])
 
@@ -65,8 +71,8 @@ def _cell(column: Column, seeds: Sequence[Mapping[str, Any]]) -> str:
     values = [column.scale * float(m[column.key]) for m in seeds if column.key in m]
     if not values:
         return "–"
-    whole = column.key == "clusters" and all(v == int(v) for v in values) and len(set(values)) == 1
-    digits = 0 if whole else column.digits_of(statistics.mean(values))
+    integral = column.key == "clusters" and all(v == int(v) for v in values) and len(set(values)) == 1
+    digits = 0 if integral else column.digits_of(statistics.mean(values))
     text = f"{statistics.mean(values):z,.{digits}f}"
     if len(set(values)) > 1 and all(map(math.isfinite, values)):  # clusters that coincide have an infinite WADB
         text += f" ± {statistics.stdev(values):,.{digits}f}"
@@ -74,7 +80,10 @@ def _cell(column: Column, seeds: Sequence[Mapping[str, Any]]) -> str:
 
 
 def show(table: Table) -> None:
-    """On stdout. A pipe gets all columns side by side; on a terminal that is too narrow for that they go below each other."""
+    """Print a table on stdout.
+
+    A pipe gets all columns side by side; on a terminal that is too narrow for that they go below each other.
+    """
     from rich.console import Console
 
     console = Console()
@@ -97,12 +106,18 @@ def _rich(table: Table, part: Sequence[int]) -> Any:
 
 
 def is_numeric(cells: Iterable[str]) -> bool:
-    """Whether a column holds numbers, perhaps with a unit or a deviation; a dash stands for a number that is not known."""
+    """Tell whether a column holds numbers.
+
+    Perhaps with a unit or a deviation; a dash stands for a number that is not known.
+    """
     return all(NUMBER.fullmatch(cell) for cell in cells)
 
 
 def parts(table: Table, width: int) -> list[list[int]]:
-    """The columns to show side by side: all, if they fit; else the first one with as many others as do, and costs apart."""
+    """Choose the columns to show side by side.
+
+    All, if they fit; else the first one with as many others as do, and costs apart.
+    """
     if _width(table, range(len(table.head))) <= width:
         return [list(range(len(table.head)))]
     found = [[0]]
@@ -118,7 +133,7 @@ def _width(table: Table, part: Iterable[int]) -> int:
 
 
 def _column_width(table: Table, i: int) -> int:
-    """What a column needs; words can go on in the next line."""
+    """Return a column's width; words can go on in the next line."""
     cells = [row[i] for row in table.rows]
     longest = max(map(len, [table.head[i], *cells]))
     return longest if i == 0 or is_numeric(cells) else min(longest, PROSE)

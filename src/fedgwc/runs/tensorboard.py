@@ -1,4 +1,4 @@
-"""Following a run elsewhere: scalars, the tree of clusters and their matrices in TensorBoard."""
+"""TensorBoard: scalars, the tree of clusters and their matrices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PIXELS = 320  # the shorter a side, the larger its pixels
 
 
 def check_tracker(name: str) -> None:
-    """Complain before a run rather than after it."""
+    """Complain about a missing tracker before a run rather than after it."""
     if name not in TRACKERS:
         raise InputError(f"unknown tracker {name!r}; choose from {', '.join(TRACKERS)}")
     try:
@@ -34,7 +34,7 @@ def check_tracker(name: str) -> None:
 
 
 class TensorBoard:
-    """A watcher that passes everything on to another one and writes what it sees to RUN/tensorboard."""
+    """A watcher that passes everything on and writes it to RUN/tensorboard."""
 
     def __init__(self, other: Watcher) -> None:
         self.other = other
@@ -73,7 +73,7 @@ class TensorBoard:
         self.other.evaluated(row)
 
     def stop(self) -> None:
-        """The tree and the matrices at the end are there if the run is over."""
+        """Write the final tree and matrices, if the run is over."""
         for path in filter(self._is_new, (self.run / "splits").glob("tree.json")):
             nodes = json.loads(path.read_text(encoding="utf-8"))
             self.writer.add_text("clusters/tree", tree_text(nodes), self.number)
@@ -82,7 +82,7 @@ class TensorBoard:
         self.other.stop()
 
     def _is_new(self, path: Path) -> bool:
-        """Whether it was written since the last look at it."""
+        """Tell whether a file was written since the last look."""
         before, self.seen[path] = self.seen.get(path), _written(path)
         return before != self.seen[path]
 
@@ -111,14 +111,14 @@ def _written(path: Path) -> int:
 
 
 def image(P: Floats) -> Any:
-    """A matrix [K, K] as shades of grey, enlarged to be seen."""
+    """Draw a matrix [K, K] as shades of grey, enlarged to be seen."""
     low, high = float(P.min()), float(P.max())
     grey = np.uint8(np.round(255 * (P - low) / (high - low))) if high > low else np.zeros(P.shape, np.uint8)
     return np.kron(grey, np.ones((max(1, PIXELS // len(P)),) * 2, np.uint8))
 
 
 def tree_text(nodes: list[dict[str, Any]]) -> str:
-    """The tree as an indented list in Markdown."""
+    """Write the tree as an indented list in Markdown."""
 
     def lines(parent: int | None, depth: int) -> list[str]:
         found = []

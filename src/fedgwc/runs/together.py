@@ -13,19 +13,21 @@ from fedgwc.engines.pool import SharedEngine
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.interrupt import PoliteInterrupt
-from fedgwc.runs.loop import Result, prepared
+from fedgwc.runs.loop import Result, prepare
 from fedgwc.runs.progress import MessagesOnly, Silent, Watcher
 
 
 def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Watcher | None = None) -> list[Result]:
-    """Several runs on one engine (see `engines.pool`), faster on a GPU than one after the other.
+    """Run several experiments on one engine (see `engines.pool`).
+
+    Faster on a GPU than one after the other.
 
     They must share model, local training and kind of data; seeds and algorithms are free. Each folder ends as `run` would
     have left it, up to rounding, and one that already holds a run is resumed.
     """
     if not jobs:
         return []
-    runs = [prepared(job, path, RunFolder(path).has_run()) for job, path in jobs]
+    runs = [prepare(job, path, RunFolder(path).has_run()) for job, path in jobs]
     # What was asked for: a run that has begun says what its engine chose, a new one does not know yet.
     kinds = [(job.to_json()["model"], job.local, job.engine, r.job.engine.dtype) for (job, _), r in zip(jobs, runs, strict=True)]
     if any(kind != kinds[0] for kind in kinds):
@@ -56,7 +58,10 @@ def run_together(jobs: Sequence[tuple[Experiment, Path]], *, progress: Watcher |
 
 @contextmanager
 def _quick_turns() -> Iterator[None]:
-    """Python lets a thread compute for 5 ms before another may. So long a card would wait for its next round."""
+    """Let threads take turns more often.
+
+    Python lets a thread compute for 5 ms before another may. So long a card would wait for its next round.
+    """
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.0005)
     try:

@@ -1,4 +1,7 @@
-"""The trace of a run: who trained in each round, in which cluster, and what was reported. Written in pieces, read as one."""
+"""The trace of a run: each round's clients, clusters and reports.
+
+Written in pieces, read as one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ SMALL = 10**6  # losses that may be padded to however little was reported
 
 
 def trace_arrays(rows: list[tuple[int, Reported]]) -> Arrays:
-    """Padded arrays of some rounds' reports."""
+    """Collect some rounds' reports in padded arrays."""
     width = max(len(r.clients) for _, r in rows)
     steps = max(r.losses.shape[1] for _, r in rows)
     ids = np.full((len(rows), width), -1, np.int32)
@@ -31,12 +34,15 @@ def trace_arrays(rows: list[tuple[int, Reported]]) -> Arrays:
         ids[i, :n], cluster[i, :n], losses[i, :n, :s] = r.clients, r.which, r.losses
         rewards[i, :n] = np.nan if r.rewards is None else r.rewards
         readings[i, :n] = np.nan if r.readings is None else r.readings
-    known = {"ids": ids, "L": losses, "cluster": cluster, "round": np.array([number for number, _ in rows], np.int32)}
-    return known if all(r.rewards is None for _, r in rows) else {**known, "rewards": rewards, "readings": readings}
+    arrays = {"ids": ids, "L": losses, "cluster": cluster, "round": np.array([number for number, _ in rows], np.int32)}
+    return arrays if all(r.rewards is None for _, r in rows) else {**arrays, "rewards": rewards, "readings": readings}
 
 
 def read_pieces(pieces: Sequence[tuple[Path, int, int]]) -> Arrays:
-    """The whole trace from its files and the first and last round that their names say."""
+    """Read the whole trace from its files.
+
+    Each file's name says its first and last round.
+    """
     if not pieces:
         raise InputError("the run has no trace yet; it is written at checkpoints")
     done = 0
@@ -64,7 +70,7 @@ def _piece(path: Path, first: int, last: int) -> Arrays:
 
 
 def check_reports(arrays: Arrays, where: str) -> None:
-    """Whatever else a trace says, ids and L, and rewards and readings where there are any, fit together."""
+    """Check that a trace's ids, losses, rewards and readings fit together."""
     missing = [name for name in ("ids", "L") if name not in arrays]
     if missing:
         raise InputError(f"{where} has no {' and no '.join(missing)}; a trace holds ids [T, n] and L [T, n, S]")
@@ -80,7 +86,7 @@ def check_reports(arrays: Arrays, where: str) -> None:
 
 
 def join_traces(parts: list[Arrays]) -> Arrays:
-    """Pieces of a trace, padded to common shapes and put end to end."""
+    """Join pieces of a trace, padded to common shapes."""
     width = max(p["ids"].shape[1] for p in parts)
     steps = max(p["L"].shape[2] for p in parts)
     _refuse_to_pad(parts, width, steps)
@@ -98,7 +104,10 @@ def join_traces(parts: list[Arrays]) -> Arrays:
 
 
 def _refuse_to_pad(parts: list[Arrays], width: int, steps: int) -> None:
-    """Two small files, one of many rounds and one of many clients, would make a table of many times many."""
+    """Refuse pieces that would make a huge padded table.
+
+    Two small files, one of many rounds and one of many clients, would make a table of many times many.
+    """
     n_rounds = sum(len(p["ids"]) for p in parts)
     reported = sum(p["ids"].size * max(1, p["L"].shape[2]) for p in parts)
     if n_rounds * width * max(1, steps) > max(SMALL, MOST_PADDING * reported):

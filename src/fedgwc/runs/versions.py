@@ -1,4 +1,4 @@
-"""Versions that a run was made with."""
+"""Versions of the package and its dependencies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedgwc.core.version import VERSION
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the package and of what it computes with."""
+    """Return the versions of the package and its numerical libraries."""
     return {
         "fedgwc": VERSION,
         "python": platform.python_version(),

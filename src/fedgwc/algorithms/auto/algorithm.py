@@ -1,4 +1,6 @@
-"""The package's own rule: one model per group of clients whose losses behave alike, found window by window.
+"""The package's own rule: clients whose losses behave alike share a model.
+
+Groups are found window by window.
 
 Every cluster trains like FedAvg does, and watches the losses that its clients report. A window of rounds ends when half of the
 pairs of clients have met. Then the clients' positions, which follow from all windows so far, are cut in two where groups
@@ -77,7 +79,9 @@ class Auto(Settings):
         return self.advance(copied(state), engine, rng)
 
     def advance(self, state: AutoState, engine: Engine, rng: Rng) -> AutoState:
-        """A round that overwrites the matrices of the given state, for a caller who needs that state no more.
+        """Run a round that overwrites the given state's matrices.
+
+        For a caller who needs that state no more.
 
         It touches only the entries of the cohorts' pairs, whatever the number of clients.
         """
@@ -152,7 +156,10 @@ class Auto(Settings):
         return Attempt(next_window(self, tried), verdict=verdict)
 
     def affinity(self, P: Floats, distances: Floats | None = None) -> Floats:
-        """Turn distances into affinities W [K, K]; before the first window has ended there are none, and W is P."""
+        """Turn distances into affinities W [K, K].
+
+        Before the first window has ended there are none, and W is P.
+        """
         return P if distances is None else np.asarray(np.exp(-distances / max(float(distances.mean()), 1e-12)), np.float64)
 
     def _is_time(self, cluster: Cluster) -> bool:
@@ -165,7 +172,10 @@ class Auto(Settings):
     # Clients that join
 
     def room(self, state: AutoState) -> int | None:
-        """What is known of every pair of clients grows with their square, and is kept up to some number only."""
+        """Return how many clients may join.
+
+        Pairs grow with the square of the clients, so they are kept up to some number only.
+        """
         if any(c.by_pairs for c in state.clusters):
             return max(0, self.pairs_up_to - len(state.sampled))
         return None
@@ -178,7 +188,7 @@ class Auto(Settings):
     # What a run records
 
     def observe(self, state: AutoState) -> Observation:
-        """Tell the last round's verdicts: what was seen, whether the cluster is divided, and why, in words."""
+        """Return the last round's verdicts with their reasons in words."""
         numbers = {"mse": float(np.mean([c.mse for c in state.clusters])), "attempts": sum(c.attempts for c in state.clusters)}
         for name, seen in (
             ("contrast", [c.contrast for c in state.clusters if c.within > 0]),
@@ -198,5 +208,5 @@ class Auto(Settings):
 
 
 def _settled(c: Cluster) -> bool:
-    """Whether half of the members have trained often enough for a window to end."""
+    """Tell whether half of the members trained often enough for a window to end."""
     return bool(2 * np.count_nonzero(c.visits.diagonal() >= SETTLED) >= len(c.members))

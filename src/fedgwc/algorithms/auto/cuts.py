@@ -1,4 +1,6 @@
-"""Where a cloud of clients falls into two: the line along which groups describe it best, cut at the widest gap between them.
+"""Cutting a cloud of clients in two.
+
+The line is the one along which groups describe the cloud best; the cut is at the widest gap between them.
 
 Clients may differ most by something that has no groups, and groups then show along another line. So the whole cloud is described
 by normals that share one covariance of any shape and have their centres on one line. Once the cloud is whitened (scaled to unit
@@ -40,7 +42,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class Groups:
-    """R descriptions of one whitened cloud [K, m], each by k groups along a line of its own."""
+    """R descriptions of one whitened cloud [K, m] by k groups.
+
+    Each along a line of its own.
+    """
 
     line: Floats  # [R, m]
     share: Floats  # [R, k] of the clients
@@ -51,7 +56,7 @@ class Groups:
         return Groups(self.line[at], self.share[at], self.centre[at], self.variance[at])
 
     def memberships(self, points: Floats) -> tuple[Floats, Floats]:
-        """([R] log-likelihoods minus that of one group, [R, k, K] probability of each group for each point)."""
+        """Return gains [R] over one group and memberships [R, k, K]."""
         x = (self.line @ points.T)[:, None]
         log = np.log(self.share)[:, :, None] - (x - self.centre[:, :, None]) ** 2 / (2 * self.variance[:, None, None])
         most = log.max(1, keepdims=True)
@@ -61,7 +66,10 @@ class Groups:
         return likelihood, odds / total
 
     def ahead(self, points: Floats) -> NDArray[np.bool_]:
-        """[K] which points are in a group beyond the widest gap between centres, by the first description."""
+        """Return the points [K] beyond the widest gap between centres.
+
+        By the first description.
+        """
         group = self.memberships(points)[1][0].argmax(0)
         order = sorted(set(group.tolist()), key=lambda g: self.centre[0][g])  # without groups that have no member
         if len(order) < 2:
@@ -71,7 +79,9 @@ class Groups:
 
 
 def best_cut(points: Floats, min_size: int, n_max: int = 2) -> Cut | None:
-    """The best division of points [K, m], axes of variance 1, in two sides of at least `min_size`; None if there is none.
+    """Find the best division of points [K, m] in two sides.
+
+    Axes have variance 1; a side has at least `min_size` points; None if there is no such division.
 
     The sides may consist of several groups, up to `n_max` in all. If a side is too small, its points are put aside, the others
     are described anew, and in the end those set aside go where they fit best. If they would be too many, the next best division
@@ -101,7 +111,9 @@ def best_cut(points: Floats, min_size: int, n_max: int = 2) -> Cut | None:
 
 
 def standing_cuts(points: Floats, labels: Ids, min_size: int) -> list[Cut]:
-    """What an earlier division of points [K, m] in two has become: the groups that EM finds from it, a cut per number of axes.
+    """Follow an earlier division of points [K, m] in two.
+
+    The groups that EM finds from it, a cut per number of axes.
 
     >>> [cut] = standing_cuts(np.array([[-1.0], [-1.1], [-0.9], [1.0], [1.1], [0.9]]), np.array([0, 0, 0, 1, 1, 0]), 2)
     >>> cut.labels.tolist()
@@ -120,7 +132,10 @@ def standing_cuts(points: Floats, labels: Ids, min_size: int) -> list[Cut]:
 
 
 def seen_across(points: Floats, cut: Cut) -> Floats:
-    """Points [K, m] in a plane [K, 2]: along the cut's line, and along the part of the first axis that is orthogonal to it."""
+    """Project points [K, m] on a plane [K, 2].
+
+    Along the cut's line, and along the part of the first axis that is orthogonal to it.
+    """
     rest = np.eye(len(cut.line)) - np.outer(cut.line, cut.line)
     square = rest[np.linalg.norm(rest, axis=1) > 0.1][:1]
     return np.stack([points @ cut.line, points @ square[0] if len(square) else np.zeros(len(points))], 1)
@@ -140,14 +155,19 @@ def cut_without_groups(points: Floats, min_size: int) -> Cut | None:
 
 
 def _whitening(points: Floats) -> tuple[Floats, Floats]:
-    """(middle [m], units [m, m]) that whiten points [K, m]; the first j axes of the result depend on the first j axes only."""
+    """Return the middle [m] and the units [m, m] that whiten points [K, m].
+
+    The first j axes of the result depend on the first j axes only.
+    """
     covariance = np.cov(points.T, bias=True).reshape(points.shape[1], -1)
     root = np.linalg.cholesky(covariance + NARROWEST * np.eye(len(covariance)))
     return points.mean(0), np.linalg.inv(root).T
 
 
 def _described(cloud: Floats, n_max: int) -> Iterator[tuple[Groups, float]]:
-    """The best 2 to n_max groups in the first axis of a whitened cloud [K, m], in the first two and so on, each with its gain.
+    """Describe a whitened cloud [K, m] by 2 to n_max groups.
+
+    In the first axis, in the first two and so on, each with its gain.
 
     The gain is the improvement of BIC over one group, minus twice the entropy of the memberships (the integrated completed
     likelihood of Biernacki, Celeux and Govaert, 2000), per group beyond the first: groups must be worth their parameters and
@@ -181,7 +201,10 @@ def _gain(groups: Groups, cloud: Floats) -> float:
 
 
 def _best_groups(cloud: Floats, k: int, known: Floats) -> Groups:
-    """The likeliest k groups that EM finds, starting from cuts along lines and from `known` memberships [R, k, K]."""
+    """Find the likeliest k groups by EM from several starts.
+
+    Starts are cuts along lines and the `known` memberships [R, k, K].
+    """
     m, K = cloud.shape[1], min(len(cloud), ENOUGH)
     some = np.random.default_rng(0).permutation(len(cloud))[:K] if len(cloud) > K else np.arange(K)
     lines = np.concatenate([np.eye(m), np.random.default_rng(0).standard_normal((LINES if m > 1 else 0, m))])

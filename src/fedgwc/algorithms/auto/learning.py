@@ -1,4 +1,6 @@
-"""What clusters learn from a round: their new models, statistics of the losses, and P with the matrices beside it.
+"""Learning from a round: clusters' models, statistics of losses, and P.
+
+P has the other matrices beside it.
 
 Clusters with equally large cohorts are computed together; `stacks.py` says why.
 """
@@ -54,7 +56,10 @@ def learnt(a: Settings, clusters: Sequence[Cluster], updates: Updates, own: Ids)
 
 
 def _reported(a: Settings, updates: Updates, rows: Ids, one: Cluster) -> CohortReadings:
-    """What equally large cohorts report. Their answers are `rows` [C, n]; `one` of their clusters shows what all of them keep."""
+    """Compute the statistics of equally large cohorts.
+
+    Their answers are `rows` [C, n]; `one` of their clusters shows what all of them keep.
+    """
     if updates.rewards is not None:  # computed by the clients themselves
         given = check_rewards(updates.rewards.double().numpy()[rows])
         known = updates.readings  # the same for a whole cohort, unless a replay mixes cohorts
@@ -69,7 +74,10 @@ def _reported(a: Settings, updates: Updates, rows: Ids, one: Cluster) -> CohortR
 
 
 def _without_late(a: Settings, updates: Updates, rows: Ids) -> tuple[list[float], bool]:
-    """Variances, first losses and drift of a cohort without its late members, who lose more and differ for that reason alone."""
+    """Compute statistics of a cohort without its late members.
+
+    These lose more and differ for that reason alone.
+    """
     if len(rows) < 3:
         return [math.nan], False
     seen = Readings(updates.losses.numpy()[rows])
@@ -116,7 +124,9 @@ def _running_means(a: Settings, clusters: Sequence[Cluster], clients: Ids, repor
 
 
 def _echoes(clusters: Sequence[Cluster], at: Ids, levels: Floats) -> list[dict[str, Any]]:
-    """How much the last round's clients helped those of this round, whose first batch meets the model that they made.
+    """Measure how much the last round's clients helped this round's.
+
+    The first batch of this round's clients meets the model that the others made.
 
     at and levels [C, n]. The help is how much lower than usual a client's first loss is, minus the cohort's mean of that. The
     matrices of echoes are written in place, other changes are returned.
@@ -143,7 +153,9 @@ def _echoes(clusters: Sequence[Cluster], at: Ids, levels: Floats) -> list[dict[s
 
 
 def _prediction_score(more: Floats, cut: Ids, k: Ids, before: Ids) -> float:
-    """How much more the clients `k` [n] were helped if more of those who trained `before` [m] are on their side of a cut [K].
+    """Score how well a cut [K] predicts who helps whom.
+
+    How much more the clients `k` [n] were helped if more of those who trained `before` [m] are on their side.
 
     What counts is the share of those on a client's side minus the share expected by the size of that side: a client that
     learns faster than others gains from anybody, and a large side has many of them in every round.

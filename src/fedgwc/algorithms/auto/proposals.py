@@ -1,4 +1,7 @@
-"""Where a cluster would be cut in two at the end of a window; `verdicts.py` decides whether it is."""
+"""Proposed cuts of a cluster at the end of a window.
+
+`verdicts.py` decides whether it is cut.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ STANDS = 0.5  # the last window's cut is kept as long as it gains at least this 
 
 
 def proposed(a: Settings, known: Cluster) -> tuple[Cut | None, bool]:
-    """(the best cut, whether only echoes were looked at).
+    """Return the best cut, and whether only echoes were looked at.
 
     Clients that differ are looked at in all axes. If they lose alike, or are few, only the axes of echoes (who helps whom) can
     show groups. Clients that drift are looked at in all axes too; if no groups gain enough, they are cut along the first axis of

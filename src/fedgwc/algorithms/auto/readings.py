@@ -1,4 +1,6 @@
-"""What a cohort's losses say about its clients: how near the mean they lie, on which side of it, and how steady they are.
+"""Readings of a cohort's losses.
+
+How near the mean clients lie, on which side of it, and how steady they are.
 
 n clients in a cohort, S local steps; pure functions on float64 arrays. Equation numbers are the paper's.
 """
@@ -21,7 +23,9 @@ BEYOND = 5  # values farther from the median than this many median deviations ar
 
 
 def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floats:
-    """On which side of its cohort's mean each client's losses lie, in (0, 1): 1/2 on it, towards 1 above, towards 0 below.
+    """Return the side of the cohort's mean of each client's losses.
+
+    In (0, 1): 1/2 on the mean, towards 1 above, towards 0 below.
 
     The reward of Eq. 1 is a Gaussian's density at a loss and forgets the sign of its deviation. This is the same Gaussian's
     distribution function, averaged over the steps a client made, with the same conventions. losses [n, S] -> [n].
@@ -33,7 +37,9 @@ def gaussian_sides(losses: ArrayLike, *, sizes: ArrayLike | None = None) -> Floa
 
 
 def gaussian_spreads(losses: ArrayLike) -> Floats:
-    """How much each client's losses vary between its steps, compared with its cohort, in (0, 1): 1/2 as usual, towards 1 more.
+    """Compare each client's variation between steps with its cohort's.
+
+    In (0, 1): 1/2 as usual, towards 1 more.
 
     Each step's mean over the cohort is subtracted first (losses fall while a client trains). Then the logarithm of the variance
     between a client's own steps is compared as `gaussian_sides` compares losses. If a client's variance is unknown, because it
@@ -46,7 +52,9 @@ def gaussian_spreads(losses: ArrayLike) -> Floats:
 
 
 def loss_variances(losses: ArrayLike) -> tuple[float, float]:
-    """(between, within): how much losses [n, S] vary between clients, and between the steps of one client.
+    """Return the variances of losses [n, S] between and within clients.
+
+    Between clients, and between the steps of one client.
 
     Each step's mean is subtracted first (losses fall while a client trains). If all clients drew their data from one
     source, a client's mean would only be a mean of its batches, and `between`, which counts a client's mean once per step, would
@@ -63,7 +71,9 @@ def loss_variances(losses: ArrayLike) -> tuple[float, float]:
 
 
 def first_losses(losses: ArrayLike) -> tuple[float, float]:
-    """Mean losses of the first and the second local step, of the clients that made both; (0, 0) if nobody did. losses [n, S].
+    """Return mean losses of the first and the second local step.
+
+    Of the clients that made both; (0, 0) if nobody did. losses [n, S].
 
     The first batch meets the model that was sent, the second one the same model after one step of the client's own training. If
     clients can use the shared model, one step changes little. If each has data of its own kind, one step takes most of the loss
@@ -131,8 +141,10 @@ class Readings:
         return two[..., 0], two[..., 1]
 
     def drift(self, times: float) -> NDArray[np.bool_]:
-        """[...] whether half of the clients drift: their first loss is at least `times` the second. Clients for whom the reverse
-        holds are subtracted, because small losses vary that much from batch to batch in either direction.
+        """Tell whether half of the clients drift [...].
+
+        Their first loss is at least `times` the second. Clients for whom the reverse holds are subtracted, because small losses
+        vary that much from batch to batch in either direction.
         """
         if self.x.shape[-1] < 2 or np.isinf(times):
             return np.zeros(self.x.shape[:-2], bool)
@@ -153,7 +165,10 @@ class Readings:
 
     @cached_property
     def _own_steps(self) -> tuple[Floats, Floats]:
-        """Of losses minus each step's mean: every client's mean, and the sum of squares around it, both [..., n]."""
+        """Return every client's mean and sum of squares [..., n].
+
+        Of losses minus each step's mean.
+        """
         own = self.apart.sum(-1) / self.steps
         return own, (self._or_zero(self.apart - own[..., None]) ** 2).sum(-1)
 
@@ -172,7 +187,10 @@ def bounded(values: Floats) -> Floats:
 
 
 def _median(values: Floats) -> Floats:
-    """[..., 1]; numpy's own takes several times as long for a cohort."""
+    """Return the median [..., 1].
+
+    numpy's own takes several times as long for a cohort.
+    """
     n = values.shape[-1]
     ordered = np.sort(values, -1)
     return np.asarray((ordered[..., (n - 1) // 2, None] + ordered[..., n // 2, None]) / 2)

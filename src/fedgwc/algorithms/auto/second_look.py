@@ -1,4 +1,6 @@
-"""A division into groups is on trial: some clients sit out until the two models differ, then tell which one serves them.
+"""Trial of a division into groups.
+
+Some clients sit out until the two models differ, then tell which one serves them.
 
 A cut is made from losses under one shared model. It may put a few clients on the wrong side, mostly those nearest to it, and
 there may be no groups at all. Once the two models differ, a client's losses under both show where it belongs, provided that it
@@ -47,7 +49,10 @@ LATE = 3  # windows for which those who sat out are late: the one in which they 
 
 
 def who_waits(cut: Cut) -> Waiting:
-    """Who sits out: uncertain clients near the other side of a cut, and witnesses. Nobody if a side is too small."""
+    """Choose the clients that sit out.
+
+    Uncertain clients near the other side of a cut, and witnesses. Nobody if a side is too small.
+    """
     sides = [np.flatnonzero(cut.labels == y) for y in (0, 1)]
     if min(map(len, sides)) < SMALLEST:
         return NO_ONE_WAITS
@@ -62,7 +67,7 @@ def who_waits(cut: Cut) -> Waiting:
 
 
 def is_tried(cut: Cut | None, waiting: Waiting) -> bool:
-    """Whether enough clients sit out to undo a wrong division."""
+    """Tell whether enough clients sit out to undo a wrong division."""
     return cut is not None and len(waiting.clients) > 0 and bool(np.bincount(cut.labels).min() >= MANY)
 
 
@@ -74,7 +79,10 @@ def _smallest(of: NDArray[Any], some: Ids, n: int) -> Ids:
 def resolve_trials(
     a: Settings, clusters: Sequence[Cluster], splits: Sequence[Split], engine: Engine, number: int
 ) -> tuple[list[Cluster], list[Split], list[Verdict]]:
-    """Clusters, splits and verdicts after round `number`: where a trial ends, clients have moved or the division is undone."""
+    """End trials after round `number`.
+
+    Returns clusters, splits and verdicts: where a trial ends, clients have moved or the division is undone.
+    """
     after: dict[int, Cluster] = {c.id: c for c in clusters}
     inner: dict[int, Split] = {s.id: s for s in splits}
     verdicts: list[Verdict] = []
@@ -122,7 +130,10 @@ def _best_server(servers: list[Server], asked: Ids, engine: Engine) -> Server:
 
 
 def _trainings(a: Settings, c: Cluster, number: int) -> float:
-    """Expected trainings per member that does not sit out, by round `number`: so the wait ends even if nobody answers."""
+    """Return expected trainings per member that does not sit out.
+
+    By round `number`: so the wait ends even if nobody answers.
+    """
     there = len(c.members) - len(_clients("waiting", [c]))
     return (number - c.born) * a.cohort_of(there) / there
 
@@ -132,7 +143,10 @@ def _clients(which: Literal["waiting", "witnesses"], sides: Sequence[Cluster]) -
 
 
 def _reassigned(a: Settings, sides: tuple[Cluster, Cluster], engine: Engine) -> tuple[list[Ids], list[Verdict], float | None]:
-    """(members of both sides once misplaced clients have moved, verdicts, deviations between the sides or None if unknown)."""
+    """Move misplaced clients to the other side.
+
+    Returns the members of both sides, verdicts, and deviations between the sides or None if unknown.
+    """
     asked, stay = _clients("waiting", sides), [c.members for c in sides]
     try:
         clients, losses = losses_under(stacked([c.server.theta for c in sides]), asked, engine)
@@ -160,7 +174,9 @@ def _reassigned(a: Settings, sides: tuple[Cluster, Cluster], engine: Engine) -> 
 
 
 def better_served(side: Ids, losses: Floats, witness: NDArray[np.bool_]) -> tuple[Ids, float | None]:
-    """([n] the side, 0 or 1, where each client probably belongs, deviations between the two sides or None if too few answered).
+    """Return each client's probable side [n], 0 or 1.
+
+    And the deviations between the two sides, or None if too few answered.
 
     `side` [n] is where clients are now, `losses` [n, 2] are theirs under either model. The larger side's model may be better for
     everybody. So what counts is not which loss is lower but by how much, compared with what is usual on either side. First the
@@ -177,14 +193,20 @@ def better_served(side: Ids, losses: Floats, witness: NDArray[np.bool_]) -> tupl
 
 @dataclass(frozen=True)
 class Usual:
-    """How much more clients lose under the first model than under the second: a normal for each side, of equal deviation."""
+    """Usual loss differences between the two models, a normal per side.
+
+    The two normals have equal deviation.
+    """
 
     first: float  # median of the first side
     gap: float  # from there to the median of the second side
     clear: float  # the gap in deviations
 
     def belongs(self, more: Floats, side: Ids) -> Ids:
-        """[n] the side of each client: the other one only if that outweighs that few are misplaced (`SELDOM`)."""
+        """Return the side of each client [n].
+
+        The other one only if that outweighs that few are misplaced (`SELDOM`).
+        """
         if self.clear <= 0:
             return side
         place = (more - self.first) / self.gap

@@ -30,7 +30,7 @@ ALLOWED: dict[str, tuple[str, Callable[[float], bool]]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be set of the rule, and what follows from it."""
+    """Settings of the rule."""
 
     rate: Rate = 0.1
     server: Aggregator = field(default_factory=Aggregator)
@@ -66,5 +66,8 @@ class Settings:
         return cohort_size(n_members, self.rate)
 
     def visits_wanted(self, by_pairs: bool = True) -> int:
-        """How often half of the pairs (or clients) must have been seen at the end of a window."""
+        """Return the visits that half of the pairs must have.
+
+        Or half of the clients, at the end of a window.
+        """
         return self.visits * (1 if by_pairs else MEETING)

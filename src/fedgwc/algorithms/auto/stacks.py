@@ -1,4 +1,6 @@
-"""Many clusters computed at once, because a Python call takes longer than its arithmetic on a cohort of three.
+"""Computing many clusters at once.
+
+A Python call takes longer than its arithmetic on a cohort of three.
 
 Clusters differ in size, but most of their cohorts are equally large. C clusters with cohorts of n clients are computed as one
 array [C, n], or [C, n, n] over pairs. Only reads from and writes to their matrices go cluster by cluster.
@@ -21,7 +23,7 @@ Matrices = Sequence[NDArray[Any]]  # one per cluster, of any sizes
 
 @dataclass(frozen=True)
 class CohortReadings:
-    """What C equally large cohorts report about themselves and about their clients."""
+    """Readings of C equally large cohorts and of their clients."""
 
     whole: Floats  # [C, 4] `variances` and `first_losses`; NaN if unknown
     adrift: NDArray[np.bool_]  # [C] whether clients drift
@@ -30,7 +32,9 @@ class CohortReadings:
 
 
 def cohorts_alike(own: Ids, kinds: Sequence[Hashable], least: int) -> Iterator[tuple[list[int], Ids]]:
-    """(indices of C clusters of one kind with equally large cohorts, the rows of these cohorts [C, n]), for every n >= least.
+    """Group clusters of one kind by the size of their cohorts.
+
+    (Indices of C clusters, the rows of their cohorts [C, n]), for every n >= least.
 
     own [N] is the index of each row's cluster.
     """
@@ -46,7 +50,10 @@ def cohorts_alike(own: Ids, kinds: Sequence[Hashable], least: int) -> Iterator[t
 
 
 def entries(at: Ids, sizes: Ids) -> Ids:
-    """Flat indices [C, n, n] of all pairs of the members `at` [C, n] in square matrices of `sizes` [C]."""
+    """Return flat indices [C, n, n] of all pairs of members.
+
+    Of the members `at` [C, n] in square matrices of `sizes` [C].
+    """
     return at[:, :, None] * sizes[:, None, None] + at[:, None, :]
 
 

@@ -82,17 +82,26 @@ class Cluster:
 
     @property
     def drifts(self) -> bool:
-        """Nobody can use the shared model in half of the rounds. Then any division into similar clients helps, groups or not."""
+        """Tell whether nobody can use the shared model in half of the rounds.
+
+        Then any division into similar clients helps, groups or not.
+        """
         return adrift_in_half(self.adrift, self.heard)
 
     @property
     def differs(self) -> bool:
-        """Whether clients' losses differ, not just those of their batches, now or earlier. True before the first round."""
+        """Tell whether clients' losses differ, now or earlier.
+
+        Not just those of their batches. True before the first round.
+        """
         return self.differed or 2 * self.apart >= self.heard
 
     @property
     def has_differed(self) -> bool:
-        """True once any full window (no late members) had the required contrast in half of its rounds."""
+        """Tell whether any full window had enough contrast.
+
+        Full: without late members; enough: the required contrast in half of its rounds.
+        """
         return self.differed or (not self.some_are_late and 0 < self.heard <= 2 * self.apart)
 
     @property
@@ -101,7 +110,10 @@ class Cluster:
 
     @property
     def foretold(self) -> float:
-        """How well the last cut has foretold who helps whom since it was first made, in deviations above chance."""
+        """Score how well the last cut has predicted who helps whom.
+
+        Since it was first made, in deviations above chance.
+        """
         return self.told / self.told2**0.5 if self.told2 > 0 else 0.0
 
     @property
@@ -150,7 +162,9 @@ class Split:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The evidence for and against dividing a cluster at the end of a window, and what decided. None: unknown, or not asked for.
+    """Evidence for and against dividing a cluster, and what decided.
+
+    At the end of a window. None: unknown, or not asked for.
 
     Or the end of a trial: some clients "moved" to the other side, or the division was "confirmed" as it is, or the two sides
     "rejoined" because it was undone.
@@ -198,7 +212,7 @@ class AutoState:
 
 
 def adrift_in_half(adrift: int, rounds: int) -> bool:
-    """Whether clients drifted in at least half of the rounds, if there were any."""
+    """Tell whether clients drifted in at least half of the rounds."""
     return 0 < rounds <= 2 * adrift
 
 
@@ -210,7 +224,7 @@ def changed(c: Cluster, new: dict[str, Any]) -> Cluster:
 
 
 def labels_of(state: AutoState) -> Ids:
-    """[N]: the index in `clusters` of each client's cluster."""
+    """Return the index in `clusters` of each client's cluster [N]."""
     members = [c.members for c in state.clusters]
     labels = np.empty(len(state.sampled), np.int64)
     labels[np.concatenate(members)] = np.repeat(np.arange(len(members)), [len(m) for m in members])
@@ -224,7 +238,10 @@ def copied(state: AutoState) -> AutoState:
 
 
 def written(c: Cluster) -> dict[str, Any]:
-    """The arrays that rounds write to, by name: means and counts of the present window, and distances and echoes so far."""
+    """Return the arrays that rounds write to, by name.
+
+    Means and counts of the present window, and distances and echoes so far.
+    """
     named = {"P": c.P, "visits": c.visits, "sides": c.sides, "spreads": c.spreads, "distances": c.distances, "echo": c.echo}
     return {name: a for name, a in named.items() if a is not None}
 
@@ -247,7 +264,10 @@ def recorded_leaves(state: AutoState) -> dict[str, dict[str, NDArray[Any]]]:
 
 
 def recorded_tree(state: AutoState) -> list[dict[str, Any]]:
-    """All inner nodes and leaves: id, parent, born, ended (None for a leaf), members, and scores of the split that made each."""
+    """Return all inner nodes and leaves as arrays.
+
+    Id, parent, born, ended (None for a leaf), members, and scores of the split that made each.
+    """
     ended = [(s.id, s.parent, s.born, s.ended, s.members, s.scores) for s in state.splits]
     alive = [(c.id, c.parent, c.born, None, c.members, c.scores) for c in state.clusters]
     names = ("id", "parent", "born", "ended", "members", "scores")

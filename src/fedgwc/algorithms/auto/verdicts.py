@@ -1,4 +1,4 @@
-"""The evidence for and against dividing a cluster at the end of a window, and what decides.
+"""Evidence for and against dividing a cluster, and the decision.
 
 Clients that drift are divided from the third window on, in children from the second on. Others are divided if the window before
 would have made the same cut (agreement), if groups describe them better than one does (gain), and if they differ (contrast) or
@@ -23,7 +23,7 @@ NOBODY: Ids = np.array([], np.int64)
 
 
 class Waiting(NamedTuple):
-    """Who sits out during a trial, as indices among the members."""
+    """Clients that sit out during a trial, as indices among the members."""
 
     clients: Ids = NOBODY
     witnesses: Ids = NOBODY  # those of them who are typical of their side
@@ -70,7 +70,10 @@ def judged(c: Cluster, cut: Cut | None, agreement: float, gain: float, by_echoes
 
 
 def in_words(v: Verdict, agreement: float, drift: float, contrast: float) -> str:
-    """The reason in words, with observed and required values; if a cluster stays whole, all that speaks against a division."""
+    """Explain a verdict in words.
+
+    With observed and required values; if a cluster stays whole, all that speaks against a division.
+    """
     drifts = f"one step of their own takes much of clients' losses away ({_reading(v, 'drift', v.drift, drift, v.adrift)})"
     if v.reason == "drift":
         return drifts

@@ -1,4 +1,4 @@
-"""What windows add up to, and the positions of clients that follow from it.
+"""Statistics over windows, and the positions of clients that follow.
 
 By pairs: squared distances between clients' perception vectors, summed over windows. Classical scaling turns them into a cloud.
 By client, if there are too many for pairs: each client's path, which is its own mean in every window. Where no pair has met, a
@@ -28,7 +28,9 @@ HELPING = 2  # most axes of echoes (who helps whom)
 
 
 def with_window(c: Cluster, views: Sequence[NDArray[Any]]) -> Cluster:
-    """The cluster with one more window, whose views are [K, K] or [K]. By pairs it writes into views, counts and distances.
+    """Add a window to a cluster.
+
+    Its views are [K, K] or [K]. By pairs it writes into views, counts and distances.
 
     Late members stay as far from the others as before; by pairs, their distances grow by the same factor as the others'.
     Placed in the middle of the others, they would leave a gap where they stood.
@@ -67,12 +69,18 @@ def counted_down(late: Ids | None) -> Ids | None:
 
 
 def mean_if_unseen(means: NDArray[Any], seen: NDArray[np.bool_]) -> NDArray[Any]:
-    """Means [K] in which clients that were not seen get the mean of the others, as nothing is known of them."""
+    """Fill in the means [K] of clients that were not seen.
+
+    They get the mean of the others, as nothing is known of them.
+    """
     return np.where(seen, means, means[seen].mean(0) if seen.any() else 0.0)
 
 
 def submatrices(c: Cluster, at: Ids) -> dict[str, Any]:
-    """Distances and echoes, or paths, of some of the members, by name; empty before the first window has ended."""
+    """Return distances and echoes, or paths, of some members, by name.
+
+    Empty before the first window has ended.
+    """
     if c.distances is not None:
         pairs = np.ix_(at, at)
         return {"distances": c.distances[pairs]} | ({} if c.echo is None else {"echo": c.echo[pairs]})
@@ -80,7 +88,7 @@ def submatrices(c: Cluster, at: Ids) -> dict[str, Any]:
 
 
 class Known(Protocol):
-    """What is known of K clients: a cluster, or a record in a file."""
+    """Statistics of K clients: a cluster, or a record in a file."""
 
     @property
     def members(self) -> Ids: ...
@@ -93,14 +101,19 @@ class Known(Protocol):
 
 
 def places(known: Known, directions: int) -> tuple[int, Floats]:
-    """(number of axes of echoes, positions [K, m] of clients along these and then along the axes of their cloud)."""
+    """Return the clients' positions [K, m] and the number of echo axes.
+
+    (Number of axes of echoes, positions along these and then along the axes of their cloud.)
+    """
     n, most = axes_of(len(known.members), directions)
     helping = helping_axes(known, most)
     return helping.shape[1], np.column_stack([helping, cloud(known, n)])
 
 
 def axes_of(K: int, directions: int) -> tuple[int, int]:
-    """(axes of the cloud, axes of echoes): one per 10 clients, because in many dimensions any few points fall into groups.
+    """Return the numbers of axes of the cloud and of echoes.
+
+    One per 10 clients, because in many dimensions any few points fall into groups.
 
     At least two of the cloud, because the first may show a difference without groups, and only the second shows the groups.
     """
@@ -118,7 +131,9 @@ def cloud(known: Known, n: int) -> Floats:
 
 
 def helping_axes(known: Known, n: int) -> Floats:
-    """The leading axes of echoes [K, m], along which clients who help each other are close; m at most n, 0 without echoes.
+    """Return the leading axes of echoes [K, m].
+
+    Clients who help each other are close along them; m at most n, 0 without echoes.
 
     How much a client helps itself says nothing about others. So the diagonal is replaced by what row and column lead to expect:
     how much the client gains from anybody, and anybody from it.

@@ -1,1 +1,1 @@
-"""FedGWC as its paper has it."""
+"""FedGWC as published."""

@@ -33,7 +33,10 @@ FEWEST = 3  # answers of a cluster from which interactions can be learnt
 
 @dataclass(frozen=True)
 class FedGWC(Groups[FedGWCState]):
-    """Divides clusters, again and again, by how clients' losses interact. The defaults are the paper's text."""
+    """Recursive clustering by the interactions of clients' losses.
+
+    The defaults are the paper's text.
+    """
 
     learns_from = "rewards"
     statistics: Annotated[Literal["plain", "weighted"], "of the cohort's losses: plain, or by sample counts"] = "plain"
@@ -89,7 +92,10 @@ class FedGWC(Groups[FedGWCState]):
         return FedGWCState(tuple(clusters), tuple(splits), state.sampled, n_born), parents
 
     def _learn(self, c: Cluster, updates: Updates) -> Cluster:
-        """Rewards (Eq. 1), weights (Eq. 2) and interactions (Eq. 3) of the clients that answered."""
+        """Update weights and interactions from the round's rewards.
+
+        Rewards (Eq. 1), weights (Eq. 2) and interactions (Eq. 3) of the clients that answered.
+        """
         omega, updates = self._rewards(updates)
         if omega is None:
             return c
@@ -105,7 +111,10 @@ class FedGWC(Groups[FedGWCState]):
         return self.split.watch(replace(c, gamma=gamma, gamma2=gamma2), c.P[pairs] - before, alpha)
 
     def _rewards(self, updates: Updates) -> tuple[Floats | None, Updates]:
-        """[n] and the answers that they are of; None where these are too few."""
+        """Return rewards [n] and the answers they belong to.
+
+        None where these are too few.
+        """
         if updates.rewards is not None:  # computed by the clients themselves, where losses are private
             updates = updates.rows(np.flatnonzero(updates.rewards.isfinite()))
         if len(updates) < FEWEST:
@@ -117,7 +126,10 @@ class FedGWC(Groups[FedGWCState]):
         return (omega / omega.sum() if self.normalise else omega), updates
 
     def step(self, n: int, K: int) -> float:
-        """The step of the running means, for n answers of K clients."""
+        """Return the step of the running means.
+
+        For n answers of K clients.
+        """
         return self.alpha or min(1.0, n / K)
 
     def _cohort_size(self, n_members: int, n_clients: int, rate: float) -> int:

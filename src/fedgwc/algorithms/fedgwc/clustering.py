@@ -1,4 +1,6 @@
-"""FedGW_Cluster (Algorithm 1): spectral clustering of the affinities, and the number of groups by Davies-Bouldin.
+"""FedGW_Cluster (Algorithm 1): spectral clustering of the affinities.
+
+Davies-Bouldin chooses the number of groups.
 
 One set of eigenvectors serves every number of groups. K clients in a cluster.
 """
@@ -33,7 +35,9 @@ def fedgw_cluster(
     below: float = 1.0,
     seed: int = 0,
 ) -> tuple[Ids, dict[int, float]]:
-    """Algorithm 1: split K clients into the n = 2..n_max groups that Davies-Bouldin likes best, or not at all.
+    """Divide K clients into the groups with the best Davies-Bouldin score (Algorithm 1).
+
+    Tries n = 2..n_max groups, or leaves the cluster whole.
 
     P [K, K] -> (labels [K], {n: Davies-Bouldin}); all labels 0 means no split. A split needs a score of at most `below` and
     no group smaller than `min_size`. `score` says what Davies-Bouldin sees: rows of W ("affinity", the paper) or of the

@@ -21,7 +21,9 @@ Features = Literal["rows", "columns"]
 
 
 def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alpha: float | ArrayLike) -> Floats:
-    """Move each sampled client's weight towards its reward (Eq. 2): gamma [K], cohort and rewards [n] -> [K].
+    """Move each sampled client's weight towards its reward (Eq. 2).
+
+    gamma [K], cohort and rewards [n] -> [K].
 
     >>> update_weights([0.0, 0.0], cohort=[1], rewards=[1.0], alpha=0.1).tolist()
     [0.0, 0.1]
@@ -38,17 +40,19 @@ def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alph
 def update_interactions(
     P: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alpha: float | ArrayLike, out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Move row k of every sampled pair towards client k's reward (Eq. 3): P [K, K], cohort and rewards [n] -> [K, K].
+    """Move sampled pairs' interactions towards the clients' rewards (Eq. 3).
+
+    Row k of every sampled pair moves towards client k's reward: P [K, K], cohort and rewards [n] -> [K, K].
 
     alpha is a number in (0, 1] or an array [n, n] over the cohort's pairs. `out=P` writes in place, touching only n^2 entries.
 
     >>> update_interactions([[0.0, 0.0], [0.0, 0.0]], [0, 1], [1.0, 0.5], 0.5).tolist()
     [[0.5, 0.5], [0.25, 0.25]]
     """
-    given = numbers(P, "P")
-    if out is not None and (not isinstance(out, np.ndarray) or out.dtype.kind != "f" or out.shape != given.shape):
-        raise InputError(f"out must be a floating-point array of the shape {given.shape} of P, got {out!r:.60}")
-    matrix = out if out is not None and out is P else np.array(given, np.float64 if out is None else out.dtype)
+    values = numbers(P, "P")
+    if out is not None and (not isinstance(out, np.ndarray) or out.dtype.kind != "f" or out.shape != values.shape):
+        raise InputError(f"out must be a floating-point array of the shape {values.shape} of P, got {out!r:.60}")
+    matrix = out if out is not None and out is P else np.array(values, np.float64 if out is None else out.dtype)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"P must be square, one row and column per client, got shape {matrix.shape}")
     ids, omega = _checked(cohort, rewards, len(matrix))
@@ -67,7 +71,7 @@ def move(means: NDArray[Any], at: Any, values: Floats, alpha: Floats | float) ->
 
 
 def _checked(cohort: ArrayLike, rewards: ArrayLike, n_clients: int) -> tuple[Ids, Floats]:
-    """A cohort's client numbers and rewards, checked."""
+    """Check a cohort's client numbers and rewards, and return both."""
     ids, omega = numbers(cohort, "cohort"), np.asarray(numbers(rewards, "rewards"), np.float64)
     if ids.ndim != 1 or ids.shape != omega.shape:
         raise InputError(f"cohort and rewards must be vectors of one length, got shapes {ids.shape} and {omega.shape}")
@@ -96,7 +100,9 @@ def _alpha(alpha: float | ArrayLike, shape: tuple[int, ...]) -> Floats:
 
 
 def affinity(P: ArrayLike, beta: float, *, features: Features = "rows", scaled: bool = False) -> NDArray[Any]:
-    """Compare perception vectors by an RBF kernel (Eq. 4): P [K, K] -> W [K, K], W_kj = exp(-beta |v_k - v_j|^2), diagonal 1.
+    """Compare perception vectors by an RBF kernel (Eq. 4).
+
+    P [K, K] -> W [K, K], W_kj = exp(-beta |v_k - v_j|^2), diagonal 1.
 
     `features="columns"` takes columns of P instead of rows and `scaled` first brings P to [0, 1] by its extremes, both as in the
     authors' release. For more than `LARGE` clients W is float32 and made block by block, so that memory must hold only P and W.

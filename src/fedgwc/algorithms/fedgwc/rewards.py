@@ -1,4 +1,4 @@
-"""Gaussian rewards (Eq. 1): how close a client's losses are to those of its cohort.
+"""Gaussian rewards (Eq. 1): closeness of a client's losses to its cohort's.
 
 n clients in a cohort, S local steps; [..., n, S] are equally large cohorts at once.
 """
@@ -36,19 +36,21 @@ def rewards_of(cohort: LossStatistics, normalise: bool = False) -> Floats:
 
 
 def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Reward losses [n, S] around given statistics [S] of each step, averaged over the steps a client made: [n].
+    """Reward losses [n, S] around given statistics [S] of each step.
+
+    Averaged over the steps a client made: [n].
 
     A variance of 0 means that the cohort's losses are equal up to rounding: reward 1.
     """
-    made = np.isfinite(losses)
+    valid = np.isfinite(losses)
     with np.errstate(invalid="ignore"):
         reward = _step_rewards(losses, mean, variance)
-    omega: Floats = np.where(made, reward, 0.0).sum(1) / made.sum(1)
+    omega: Floats = np.where(valid, reward, 0.0).sum(1) / valid.sum(1)
     return omega
 
 
 def _step_rewards(losses: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Eq. 1 in every step [..., n, S]."""
+    """Compute Eq. 1 in every step [..., n, S]."""
     flat = variance <= 0
     reward = np.exp(-((losses - mean) ** 2) / (2 * np.where(flat, 1.0, variance)))
     return np.where(flat, 1.0, np.maximum(reward, TINY))  # far outliers underflow; 0 is not a reward

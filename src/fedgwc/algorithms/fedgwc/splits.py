@@ -1,4 +1,4 @@
-"""When a cluster is divided, and into which groups: the paper's rule, of which the release's is a setting."""
+"""Split rules: the paper's, of which the release's is a setting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Attempt = tuple[Cluster, Ids | None, dict[int, float]]  # the cluster after it, 
 
 
 class SplitRule(Protocol):
-    """Decides from a cluster's interactions whether, and how, it is divided."""
+    """A rule that decides from interactions whether and how a cluster is divided."""
 
     def watch(self, cluster: Cluster, change: Floats, alpha: float) -> Cluster:
         """Note how much the sampled entries of P have changed in a round."""
@@ -36,7 +36,10 @@ class SplitRule(Protocol):
 
 @dataclass(frozen=True)
 class PaperSplit:
-    """Divide where the mean squared change of P is small and Davies-Bouldin finds groups. The defaults are the paper's text."""
+    """Division where the interactions have converged and show groups.
+
+    Where the mean squared change of P is small and Davies-Bouldin finds groups. The defaults are the paper's text.
+    """
 
     eps: Annotated[float, "P has converged when its mean squared change is below this"] = 1e-5
     beta: Annotated[float, "spread of the RBF kernel"] = 0.5

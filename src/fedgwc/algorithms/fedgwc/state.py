@@ -1,4 +1,4 @@
-"""FedGWC's state: the tree of clusters, and what is known of the members of each leaf."""
+"""FedGWC's state: the tree of clusters and the statistics of each leaf."""
 
 from __future__ import annotations
 
@@ -33,14 +33,17 @@ class Cluster:
 
     @classmethod
     def root(cls, K: int, start: float) -> Cluster:
-        """Begin with everybody in one cluster and `start` in every entry of P."""
+        """Create the root cluster of all clients.
+
+        Every entry of P is `start`.
+        """
         real, count = (np.float32, np.int32) if K > LARGE else (np.float64, np.int64)
         # Zeros take no memory until they are written to.
         P = np.full((K, K), start, real) if start else np.zeros((K, K), real)
         return cls(0, None, 0, np.arange(K), P, np.zeros((K, K), count), np.zeros(K), np.zeros(K))
 
     def with_members(self, members: Ids) -> Cluster:
-        """Add clients, of whom nothing is known, behind the others."""
+        """Append clients without statistics."""
         more = (0, len(members) - len(self.members))
         P, visits = np.pad(self.P, [more, more]), np.pad(self.visits, [more, more])
         return replace(
@@ -48,10 +51,10 @@ class Cluster:
         )
 
     def child(self, at: Ids, id: int, born: int, scores: dict[int, float]) -> Cluster:
-        """Begin a cluster of some members (indices `at`) with their part of P."""
+        """Create a cluster of some members (indices `at`) with their part of P."""
         pairs = np.ix_(at, at)
-        known = self.P[pairs], self.visits[pairs], self.gamma[at], self.gamma2[at]
-        return Cluster(id, self.id, born, self.members[at], *known, scores=scores)
+        statistics = self.P[pairs], self.visits[pairs], self.gamma[at], self.gamma2[at]
+        return Cluster(id, self.id, born, self.members[at], *statistics, scores=scores)
 
 
 @dataclass(frozen=True)

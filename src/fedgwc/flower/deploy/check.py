@@ -25,7 +25,7 @@ from fedgwc.flower.deploy.write import CLIENTS_PLACEHOLDER, OWN_CODE, Plan, node
 from fedgwc.flower.options import Options
 from fedgwc.flower.private_server import private_losses_for
 from fedgwc.runs.experiment import Experiment
-from fedgwc.runs.plugins import named, use
+from fedgwc.runs.plugins import plugin_files, use
 
 BUNDLE = 10_000_000  # bytes that Flower sends at most
 PATHS = (("data", "path"), ("data", "root"), ("data", "partition_file"), ("model", "weights"))
@@ -86,7 +86,7 @@ def _config(folder: Path) -> dict[str, Any]:
 def _elsewhere(own: list[Path]) -> str:
     """Find a file of the same name with other code that this process uses."""
     by_name = {path.name: path.read_bytes() for path in own}
-    files = [path for path in map(Path, named()) if path.name in by_name and path.is_file()]
+    files = [path for path in map(Path, plugin_files()) if path.name in by_name and path.is_file()]
     return next((str(path) for path in files if path.read_bytes() != by_name[path.name]), "")
 
 
@@ -116,8 +116,8 @@ def _app(folder: Path, plan: Plan) -> Iterator[Finding]:
 
 def _relative(job: Experiment, plan: Plan) -> str:
     """Find a path of the recipe that leads elsewhere on other machines."""
-    named = [(name, key, job.tables[name].get(key)) for name, key in PATHS if not (plan.own_data and key == "path")]
-    return next((f"{n}.{k} = {v!r}" for n, k, v in named if isinstance(v, str) and not Path(v).expanduser().is_absolute()), "")
+    paths = [(name, key, job.tables[name].get(key)) for name, key in PATHS if not (plan.own_data and key == "path")]
+    return next((f"{n}.{k} = {v!r}" for n, k, v in paths if isinstance(v, str) and not Path(v).expanduser().is_absolute()), "")
 
 
 def _served(folder: Path, plan: Plan, n_clients: int | None) -> Finding:

@@ -1,1 +1,4 @@
-"""One figure per file: a pure function from plain data to a matplotlib figure, and one that says in words what it shows."""
+"""Figures, one per file.
+
+Each is a pure function from plain data to a matplotlib figure, and one that describes it in words.
+"""

@@ -21,20 +21,26 @@ KINDS = {"balanced_accuracy": "balanced", "accuracy": "plain", "weighted_accurac
 
 
 def series(run: Run, key: str, scale: float = 1.0) -> tuple[Floats, Floats]:
-    """(rounds, values) of those evaluations that have `key`."""
+    """Return (rounds, values) of the evaluations that have `key`."""
     rows = [(r["round"], r[key] * scale) for r in run.metrics if isinstance(r.get(key), int | float)]
     points = np.array(rows, np.float64).reshape(-1, 2)
     return points[:, 0], points[:, 1]
 
 
 def leading(run: Run) -> str:
-    """The accuracy that is talked about: balanced, unless the clients of a real federation did not tell it."""
+    """Choose the accuracy to lead with.
+
+    Balanced, unless the clients of a real federation did not report it.
+    """
     return "balanced_accuracy" if len(series(run, "balanced_accuracy")[0]) else "accuracy"
 
 
 @styled
 def draw(run: Run) -> Figure:
-    """Without colours: in a run's figures these are for clusters."""
+    """Draw accuracy over rounds, without colours.
+
+    In a run's figures these are for clusters.
+    """
     figure, ax = canvas()
     ends: Ends = {}
     for (key, name), (colour, dash, marker, width) in zip(KINDS.items(), LOOKS, strict=True):
@@ -52,7 +58,10 @@ def draw(run: Run) -> Figure:
 
 
 def mark_splits(ax: Axes, run: Run) -> None:
-    """A vertical line per split; names stand on top as long as there is room for them."""
+    """Mark every split by a vertical line.
+
+    Names stand on top as long as there is room for them.
+    """
     room, width, right = -np.inf, run.last["round"], 0.0
     for number in sorted({s.ended for s in run.splits if s.ended is not None}):
         names = ", ".join(split_name(run, s) for s in run.splits if s.ended == number)
@@ -82,13 +91,16 @@ def describe(run: Run) -> str:
 
 
 def jumps(run: Run) -> str:
-    """The accuracy at the last evaluation before each round with splits, and a tenth of the run later or before the next."""
+    """Compare accuracies before and after the rounds with splits.
+
+    At the last evaluation before each, and a tenth of the run later or before the next.
+    """
     x, y = series(run, leading(run), 100)
-    said: list[str] = []
+    changes: list[str] = []
     numbers = sorted({s.ended for s in run.splits if s.ended is not None}) if len(x) else []
     for number, following in zip(numbers[:3], [*numbers[1:], np.inf], strict=False):
         before, after = y[x <= number], y[(x > number) & (x <= min(number + 0.1 * x[-1], following))]
         if len(before) and len(after):
-            said.append(f"around the split at round {number:,} it goes from {before[-1]:.1f} % to {after[-1]:.1f} %")
+            changes.append(f"around the split at round {number:,} it goes from {before[-1]:.1f} % to {after[-1]:.1f} %")
     more = f"; {len(numbers) - 3} more rounds with splits" if len(numbers) > 3 else ""
-    return ("; ".join(said) + more + ".").capitalize() if said else ""
+    return ("; ".join(changes) + more + ".").capitalize() if changes else ""

@@ -1,4 +1,4 @@
-"""Axes of all figures: rounds with thousands, and logarithmic ones that always have something to read off."""
+"""Axes of all figures: rounds with thousands, and labelled logarithmic ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def rounds_axis(ax: Axes, end: float, most: int = 6) -> None:
 
 
 def log_axis(axis: Axis, most: int = 6) -> None:
-    """Make `axis` logarithmic, with labels for what is drawn by now; matplotlib labels none between two powers of ten."""
+    """Make `axis` logarithmic, with labels for the present drawing.
+
+    matplotlib labels none between two powers of ten.
+    """
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})  # type: ignore[attr-defined]  # "x" or "y"
     low, high = axis.get_view_interval()
     if high < WIDEST_POINT * low:
@@ -37,7 +40,10 @@ def log_axis(axis: Axis, most: int = 6) -> None:
 
 
 def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers within the limits, both positive: at least two and, where whole decades are enough, at most `most`."""
+    """Choose round numbers within the limits, both positive.
+
+    At least two and, where whole decades are enough, at most `most`.
+    """
     return next(ticks for ticks in _from_best(low, high, most) if len(ticks) > 1)
 
 
@@ -53,7 +59,10 @@ def _from_best(low: float, high: float, most: int) -> Iterator[list[float]]:
 
 
 def log_labels(ticks: list[float]) -> list[str]:
-    """Plain numbers where they are short, else 2·10⁻³ and the like, without mathematical typesetting."""
+    """Format plain numbers where short, else as 2·10⁻³.
+
+    Without mathematical typesetting.
+    """
     if min(ticks) >= 0.001 and max(ticks) < 1e5:
         return [f"{t:,.6g}" for t in ticks]
     return [scientific(t) for t in ticks]

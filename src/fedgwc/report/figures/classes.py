@@ -1,4 +1,4 @@
-"""Which classes the clusters hold: one cluster beside the whole federation, and two clusters face to face."""
+"""Class shares of clusters: one beside the federation, and two face to face."""
 
 from __future__ import annotations
 
@@ -18,29 +18,35 @@ MOST_PAIRS = 6  # the ones that overlap least and most say what there is to say
 
 
 def shares(counts: Floats, groups: Ids) -> dict[int, Floats]:
-    """Per cluster the share [C] of each class among its samples."""
+    """Return the share [C] of each class among each cluster's samples."""
     sums = {int(c): counts[groups == c].sum(0) for c in np.unique(groups)}
     return {c: s / max(s.sum(), 1.0) for c, s in sums.items()}
 
 
 def overlap(p: Floats, q: Floats) -> float:
-    """What two distributions have in common, 0 to 1."""
+    """Compute the overlap of two distributions, 0 to 1."""
     return float(np.minimum(p, q).sum())
 
 
 def pairs(share: dict[int, Floats], most: int = MOST_PAIRS) -> list[tuple[int, int]]:
-    """All pairs of clusters or, of too many, those that overlap least and most; from least to most."""
+    """List pairs of clusters from least to most overlap.
+
+    All or, of too many, those that overlap least and most.
+    """
     ranked = sorted(combinations(share, 2), key=lambda ab: (overlap(share[ab[0]], share[ab[1]]), ab))
     return ranked if len(ranked) <= most else ranked[: most - most // 3] + ranked[-(most // 3) :]
 
 
 @styled
-def draw_one(share: Floats, whole: Floats, colour: str, top: float) -> Figure:
-    """`top` is the highest share of all panels, so that they can be compared."""
+def draw_one(share: Floats, federation_share: Floats, colour: str, top: float) -> Figure:
+    """Draw a cluster's class shares beside the federation's.
+
+    `top` is the highest share of all panels, so that they can be compared.
+    """
     figure, ax = canvas(SMALL)
     edges = np.arange(len(share) + 1) - 0.5
     ax.stairs(100 * share, edges, fill=True, color=colour, alpha=0.6, linewidth=0)
-    ax.stairs(100 * whole, edges, color=INK, linewidth=1.0, linestyle=(0, (3, 1.5)))
+    ax.stairs(100 * federation_share, edges, color=INK, linewidth=1.0, linestyle=(0, (3, 1.5)))
     ax.set(ylabel="% of samples", ylim=(0, 105 * top))
     _class_axis(ax, len(share))
     return figure

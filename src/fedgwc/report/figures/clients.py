@@ -1,4 +1,4 @@
-"""How the final models serve each client: a histogram per cluster."""
+"""Accuracy of the final models per client: a histogram per cluster."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ MOST = 10  # clusters shown apart
 
 
 def rows(accuracy: Floats, clusters: dict[int, Floats]) -> list[tuple[str, int | None, Floats]]:
-    """(name, cluster or None, values): everybody first, then the largest clusters if there are several."""
+    """List (name, cluster or None, values) of each histogram.
+
+    Everybody first, then the largest clusters if there are several.
+    """
     ranked = sorted(clusters, key=lambda c: (-len(clusters[c]), c))[:MOST]
     return [("all", None, accuracy)] + ([(f"cluster {c}", c, clusters[c]) for c in sorted(ranked)] if len(clusters) > 1 else [])
 
 
 @styled
 def draw(accuracy: Floats, clusters: dict[int, Floats], colour: dict[int, str]) -> Figure:
-    """accuracy [N] in per cent, and the same by cluster; each row is scaled to its own highest bar."""
+    """Draw accuracy [N] in per cent, over all and by cluster.
+
+    Each row is scaled to its own highest bar.
+    """
     shown = rows(accuracy, clusters)
     figure, ax = canvas((WIDE[0], 0.9 + 0.55 * len(shown)))
     for i, (_, cluster, values) in enumerate(shown):

@@ -1,4 +1,4 @@
-"""Methods side by side: mean over seeds, spread, and where each one split."""
+"""Methods side by side: mean over seeds, spread, and splits."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 LONGEST = 25  # letters of a name; a longer one would take the plot's room
 EARLY = 0.05  # of the rounds, whose steep rise may begin below the plot: it would press all that follows into a few lines
 UNITS = ((1e12, "terabytes"), (1e9, "gigabytes"), (1e6, "megabytes"), (1e3, "kilobytes"))
-OWN = dict(zip(("fedavg", "auto", "ifca", "fesem", "alone", "fedgwc", "cfl", "fedgwc-release"), LIGHT, strict=True))
+PREFERRED = dict(zip(("fedavg", "auto", "ifca", "fesem", "alone", "fedgwc", "cfl", "fedgwc-release"), LIGHT, strict=True))
 
 
 @styled
 def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) -> Figure:
-    """`key` in per cent over rounds or, with `traffic`, over what was sent to and from clients."""
+    """Draw `key` in per cent over rounds or sent bytes.
+
+    With `traffic`, over what was sent to and from clients.
+    """
     from matplotlib.transforms import ScaledTranslation
 
     figure, ax = canvas((WIDE[0], WIDE[1] + 0.4 + 0.15 * max(0, len(methods) - 6)))
@@ -66,35 +69,44 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
 
 
 def short_names(names: list[str]) -> list[str]:
-    """No two alike, of about 26 letters: a long one by a setting that no other has, else by its first ones, else numbered."""
+    """Shorten names to about 26 letters, no two alike.
+
+    A long one by a setting that no other has, else by its first ones, else numbered.
+    """
     words = [name.split(" ") for name in names]
     used = Counter(word for each in words for word in each)
     found: list[str] = []
     for name, (first, *rest) in zip(names, words, strict=True):
         cut = name[:LONGEST].rstrip()
-        own = [f"{first} … {word}"[: LONGEST + 5] for word in rest if used[word] == 1]
-        shorter = [*own, f"{cut.rsplit(' ', 1)[0]} …", f"{cut}…"] if len(name) > LONGEST + 1 else [name]
+        candidate = [f"{first} … {word}"[: LONGEST + 5] for word in rest if used[word] == 1]
+        shorter = [*candidate, f"{cut.rsplit(' ', 1)[0]} …", f"{cut}…"] if len(name) > LONGEST + 1 else [name]
         numbered = (f"{shorter[-1]} {i}" for i in count(2))
         found.append(next(n for n in chain(shorter, numbered) if n not in found))
     return found
 
 
 def method_colours(methods: list[Method]) -> list[str]:
-    """An algorithm's own colour, the same in every report, unless another method has it; then one that is still free."""
+    """Choose a colour per method, by algorithm the same in every report.
+
+    Unless another method has it; then one that is still free.
+    """
     found: list[str | None] = []
-    for own in (OWN.get(m.runs[0].algorithm) for m in methods):
-        found.append(None if own in found else own)
+    for candidate in (PREFERRED.get(m.runs[0].algorithm) for m in methods):
+        found.append(None if candidate in found else candidate)
     free = chain((c for c in LIGHT if c not in found), cycle(LIGHT))
     return [next(free) if colour is None else colour for colour in found]
 
 
 def unit_of(largest: float) -> tuple[float, str]:
-    """(bytes, name) of the unit in which `largest` bytes are a short number."""
+    """Choose the unit in which `largest` bytes are a short number.
+
+    As (bytes, name).
+    """
     return next(((size, name) for size, name in UNITS if largest >= size), UNITS[-1])
 
 
 def traffic_of(method: Method, at: Floats) -> Floats:
-    """Mean over seeds of the bytes that had been sent, both ways, by the rounds `at`."""
+    """Average over seeds the bytes sent, both ways, by the rounds `at`."""
     total = np.zeros(len(at))
     for key in ("bytes_down", "bytes_up"):
         rounds, values = method.curve(key)

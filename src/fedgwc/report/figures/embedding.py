@@ -1,4 +1,7 @@
-"""Clients in the plane of their spectral embedding: colour says the cluster, the marker's shape the known group."""
+"""Clients in the plane of their spectral embedding.
+
+Colour says the cluster, the marker's shape the known group.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def plane(W: Floats) -> Floats:
-    """W [K, K] -> [K, 2]: the second and third leading eigenvectors, as a random walk on W sees them.
+    """Project affinities W [K, K] on a plane [K, 2].
+
+    By the second and third leading eigenvectors, as a random walk on W sees them.
 
     The first one is constant and shows nothing. Signs are fixed by each column's largest entry.
     """
@@ -30,7 +35,10 @@ def plane(W: Floats) -> Floats:
 
 @styled
 def draw(points: Floats, groups: Ids, colour: dict[int, str], truth: Ids | None, axes: tuple[str, str]) -> Figure:
-    """points [K, 2], the cluster [K] and, where known, the true group [K] of each client; what the axes are."""
+    """Draw clients at points [K, 2] by cluster and known group.
+
+    The cluster [K] and, where known, the true group [K] of each client; the axes' names.
+    """
     figure, ax = canvas(SQUARE)
     for cluster in np.unique(groups):
         for kind in np.unique(truth) if truth is not None else [0]:

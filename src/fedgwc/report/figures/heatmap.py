@@ -18,7 +18,10 @@ PIXELS = 200  # of a side at most: larger federations are averaged in blocks, wh
 
 @styled
 def draw(matrix: Floats, groups: Ids, label: str, order: list[int] | None = None) -> Figure:
-    """matrix [K, K] and the cluster [K] of each row; entries that are 0 have never been seen and stay empty."""
+    """Draw a matrix [K, K] with rows ordered by cluster [K].
+
+    Entries that are 0 have never been seen and stay empty.
+    """
     figure, ax = canvas(SQUARE)
     ranked, sorted_groups = rows_in_order(groups, order)
     shown = shrink(np.where(matrix == 0, np.nan, matrix)[np.ix_(ranked, ranked)])
@@ -41,14 +44,17 @@ def draw(matrix: Floats, groups: Ids, label: str, order: list[int] | None = None
 
 
 def rows_in_order(groups: Ids, order: list[int] | None) -> tuple[Ids, Ids]:
-    """Rows sorted by cluster, in the order of the tree where it is given; inside a cluster by client."""
+    """Sort rows by cluster, inside a cluster by client.
+
+    Clusters in the order of the tree where it is given.
+    """
     place = {c: i for i, c in enumerate(order or sorted({int(g) for g in groups}))}
     ranked = np.argsort([place.get(int(g), len(place)) for g in groups], kind="stable")
     return ranked, groups[ranked]
 
 
 def shrink(matrix: Floats) -> Floats:
-    """Block means where a side is longer than PIXELS."""
+    """Average blocks where a side is longer than PIXELS."""
     K = len(matrix)
     if K <= PIXELS:
         return matrix
@@ -62,7 +68,10 @@ def shrink(matrix: Floats) -> Floats:
 
 
 def limits(matrix: Floats) -> tuple[float, float]:
-    """The range of nearly all entries off the diagonal: a few outliers must not wash out the rest."""
+    """Return the range of nearly all entries off the diagonal.
+
+    A few outliers must not wash out the rest.
+    """
     off = matrix[~np.eye(len(matrix), dtype=bool)]
     seen = off[off > 0]
     low, high = np.percentile(seen, [1, 99]) if len(seen) else (0.0, 1.0)
@@ -78,7 +87,10 @@ def colours(shown: Floats, low: float, high: float) -> Floats:
 
 
 def _scale(ax: Axes, low: float, high: float, label: str) -> None:
-    """A colour scale of one small image; a drawn one would be hundreds of shapes."""
+    """Draw a colour scale as one small image.
+
+    A drawn one would be hundreds of shapes.
+    """
     bar = ax.inset_axes((1.04, 0.0, 0.045, 1.0))
     steps = np.linspace(high, low, 64)[:, None]
     bar.imshow(colours(steps, low, high), extent=(0, 1, low, high), aspect="auto", interpolation="none")
@@ -91,7 +103,7 @@ def _scale(ax: Axes, low: float, high: float, label: str) -> None:
 
 
 def describe(matrix: Floats, groups: Ids, what: str) -> str:
-    """The means within and between clusters say what the picture shows."""
+    """Describe the means within and between clusters."""
     same = groups[:, None] == groups
     off, seen = ~np.eye(len(matrix), dtype=bool), matrix > 0
     within = matrix[same & off & seen]

@@ -1,4 +1,4 @@
-"""Names beside the ends of lines, so that no one has to match colours with a legend."""
+"""Names beside the ends of lines, in place of a legend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ AWAY = 14  # points from the edge to the marker before a name
 
 
 def beside(ax: Axes, ends: Ends, right: float, gap: float = 11.5) -> None:
-    """Write each name outside the plot, at the height of its line's end and at least `gap` points from the others.
+    """Write each name outside the plot, at its line's end.
+
+    At least `gap` points from the others.
 
     Where the name is not right beside the line, the line's marker stands before it.
     """
@@ -39,7 +41,7 @@ def _write(ax: Axes, name: str, end: End, offset: tuple[float, float]) -> None:
 
 
 def _mark(ax: Axes, end: End, offset: tuple[float, float], led: bool) -> None:
-    """The line's marker and, if `led`, the line drawn on to it."""
+    """Draw the line's marker and, if `led`, the line on to it."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 
@@ -53,7 +55,10 @@ def _mark(ax: Axes, end: End, offset: tuple[float, float], led: bool) -> None:
 
 
 def spread(places: dict[str, float], gap: float) -> dict[str, float]:
-    """Positions at least `gap` apart, moved as little as a sweep from the middle can do."""
+    """Move positions at least `gap` apart.
+
+    As little as a sweep from the middle can do.
+    """
     names = sorted(places, key=lambda n: places[n])
     y = np.array([places[n] for n in names])
     for _ in range(1000):

@@ -1,4 +1,7 @@
-"""How the interaction matrices settle: MSE of consecutive P on a logarithmic scale, a panel per cluster."""
+"""Convergence of interaction matrices: MSE of consecutive P, a panel per cluster.
+
+On a logarithmic scale.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ ALONE, ROW = 2.4, 0.85  # inches: a single panel, and one of several
 
 @styled
 def draw(lines: Lines, colour: dict[int, str], eps: float | None = None) -> Figure:
-    """Curves saw up and down when a matrix starts anew, so clusters on one another could not be told apart."""
+    """Draw a panel per cluster.
+
+    Curves saw up and down when a matrix starts anew, so clusters on one another could not be told apart.
+    """
     few = len(lines) == 1
     figure, rows = panels(len(lines), (WIDE[0], 0.6 + (ALONE if few else ROW * len(lines))), sharey=True)
     for ax, (cluster, (x, y)) in zip(rows, lines.items(), strict=True):

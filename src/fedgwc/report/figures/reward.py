@@ -1,4 +1,4 @@
-"""The Gaussian reward at work: one cohort's losses, their mean and spread, and two of its clients."""
+"""The Gaussian reward of one cohort: losses, mean, spread, and two clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @styled
 def draw(cohort: Cohort, colour: dict[int, str]) -> Figure:
-    """`colour` of each client: that of its cluster."""
+    """Draw the cohort; `colour` is that of each client's cluster."""
     figure, ax = canvas()
     steps = np.arange(1, cohort.losses.shape[1] + 1)
     high, low = int(cohort.rewards.argmax()), int(cohort.rewards.argmin())

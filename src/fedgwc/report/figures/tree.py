@@ -1,4 +1,7 @@
-"""The tree of clusters over time: each cluster is a band from birth to split, as high as it has clients."""
+"""The tree of clusters over time.
+
+Each cluster is a band from birth to split, as high as it has clients.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def draw(run: Run) -> Figure:
 
 
 def bands(run: Run) -> dict[int, float]:
-    """Where each cluster's band begins: children lie side by side inside their parent's."""
+    """Return the position of each cluster's band.
+
+    Children lie side by side inside their parent's.
+    """
     low: dict[int, float] = {}
     free: dict[int | None, float] = {None: 0.0}  # where the next child of each goes
     for node in sorted(run.nodes, key=lambda n: n.id):  # parents come before their children
@@ -45,18 +51,24 @@ def bands(run: Run) -> dict[int, float]:
 
 
 def order(run: Run) -> list[int]:
-    """Leaves from top to bottom."""
+    """List leaves from top to bottom."""
     low = bands(run)
     return sorted(run.leaves, key=lambda c: low.get(c, c))
 
 
 def names(node: Node) -> list[str]:
-    """What to write into a band, from the most to the least that may fit; a number alone is always the cluster's."""
+    """List labels for a band, from the longest to the shortest.
+
+    A number alone is always the cluster's.
+    """
     return [f"cluster {node.id}: {plural(len(node.members), 'client')}", f"cluster {node.id}", str(node.id)]
 
 
 def davies_bouldin(run: Run, node: Node) -> float | None:
-    """The score of the split that made a cluster: the one for as many groups as there are siblings."""
+    """Return the Davies-Bouldin score of the split that made a cluster.
+
+    The one for as many groups as there are siblings.
+    """
     siblings = [n for n in run.nodes if n.parent == node.parent and n.born == node.born]
     return node.scores.get(len(siblings)) if node.parent is not None else None
 

@@ -1,4 +1,7 @@
-"""How near clusters came to a division, window by window: agreement, drift and contrast beside what is asked for."""
+"""Evidence for divisions, window by window, beside the required values.
+
+Agreement, drift and contrast.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ def draw(lines: Lines, colour: dict[int, str], end: int, algorithm: Auto) -> Fig
 
 
 def readings(judged: list[Judged]) -> Floats:
-    """[windows, 3]: agreement, share of rounds adrift, share of rounds apart; NaN: not known."""
+    """Return agreement and shares of rounds adrift and apart [windows, 3].
+
+    NaN: not known.
+    """
     seen = [j.verdict for j in judged]
     shares = [(v.agreement, v.adrift / v.rounds, v.apart / v.rounds) if v.rounds else (v.agreement, None, None) for v in seen]
     return np.clip(np.array(shares, np.float64), 0, 1)

@@ -40,18 +40,21 @@ def draw(weights: list[Weights], colour: dict[int, str]) -> Figure:
 
 
 def _cluster(ax: Axes, w: Weights, x: Floats, face: str, i: int, total: int) -> None:
-    known = ~w.once
+    has_interval = ~w.once
     if total > BARS:
-        ax.fill_between(x[known], w.low[known], w.high[known], color=face, alpha=0.3, linewidth=0)
+        ax.fill_between(x[has_interval], w.low[has_interval], w.high[has_interval], color=face, alpha=0.3, linewidth=0)
     else:
-        ax.vlines(x[known], w.low[known], w.high[known], color=face, linewidth=1.6, alpha=0.55)
+        ax.vlines(x[has_interval], w.low[has_interval], w.high[has_interval], color=face, linewidth=1.6, alpha=0.55)
     marker, size = MARKERS[i % len(MARKERS)] if total <= MARKED else ",", 3 if total > 60 else 4.5
-    for some, fill in ((known, face), (w.once, PAPER)):
+    for some, fill in ((has_interval, face), (w.once, PAPER)):
         ax.plot(x[some], w.gamma[some], marker, color=face, markerfacecolor=fill, markeredgewidth=0.8, markersize=size)
 
 
 def apart(places: list[float], gap: float) -> list[int]:
-    """Which of the rising places to name, so that no two are nearer to each other than `gap`: of very many not all."""
+    """Choose positions to label, at least `gap` apart.
+
+    The positions rise; of very many not all are labelled.
+    """
     named: list[int] = []
     for i, place in enumerate(places):
         if not named or place - places[named[-1]] >= gap:
