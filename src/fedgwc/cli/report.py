@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedgwc.core.errors import InputError
 from fedgwc.io.atomic import write_atomically
-from fedgwc.io.files import ordinary
+from fedgwc.io.files import regular_file
 from fedgwc.report import build
 from fedgwc.runs.delayed_progress import Patient
 from fedgwc.runs.progress import watcher
@@ -29,7 +29,7 @@ def report_command(runs: list[Path], out: Path, figures: Path | None) -> None:
 
 def _is_page(path: Path) -> bool:
     """Earlier reports are written over; a file of a run, or anything else, is not."""
-    with ordinary(path).open("rb") as file:
+    with regular_file(path).open("rb") as file:
         return file.read(len(PAGE)) == PAGE
 
 

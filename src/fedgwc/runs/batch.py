@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedgwc.core.errors import InputError, in_words
+from fedgwc.core.errors import InputError, os_error_text
 from fedgwc.engines.settings import cores, device_of
 from fedgwc.runs.experiment import Experiment, differing
 from fedgwc.runs.folder import RunFolder
@@ -117,7 +117,7 @@ def _one(name: str, job: Experiment, folder: Path, watch: bool = False) -> Done:
     except InputError as error:
         return Done(name, str(error))
     except OSError as error:
-        return Done(name, in_words(error))
+        return Done(name, os_error_text(error))
     except KeyboardInterrupt:
         return Done(name, INTERRUPTED)
 

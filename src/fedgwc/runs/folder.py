@@ -42,7 +42,7 @@ from fedgwc.core.text import csv_cell
 from fedgwc.core.types import Ids
 from fedgwc.engines.meter import Reported
 from fedgwc.io.atomic import sync, write_atomically
-from fedgwc.io.files import ordinary
+from fedgwc.io.files import regular_file
 from fedgwc.io.npz import read_npz
 from fedgwc.io.state_file import pack, unpack
 from fedgwc.runs.formats import folder_tables
@@ -180,7 +180,7 @@ class RunFolder:
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         """All complete lines. A crash can only cut off the last one, which is left out; any other was damaged later."""
-        path = ordinary(self.path / name)
+        path = regular_file(self.path / name)
         lines = path.read_bytes().split(b"\n") if path.exists() else []
         rows: list[dict[str, Any]] = []
         for number, line in enumerate(lines, 1):
@@ -262,7 +262,7 @@ class RunFolder:
             raise InputError(f"{state} is missing, where checkpoints are; put it back, or make it to start from the beginning")
 
     def _read_checkpoint(self, path: Path, kind: Any, device: torch.device | str) -> tuple[int, Any]:
-        saved = unpack(ordinary(path).read_bytes(), Stamped[kind], device)
+        saved = unpack(regular_file(path).read_bytes(), Stamped[kind], device)
         if saved.run != self._stamp():
             raise InputError(FOREIGN)
         if path.stem != f"{saved.round:08d}":
