@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.torture import children
 from benchmarks.torture.runs import ALGORITHMS, differences, job
 from fedgwc.core.errors import InputError
-from fedgwc.io.state_file import checked
+from fedgwc.io.state_file import verified_content
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run
 from fedgwc.runs.progress import Silent
@@ -180,7 +180,7 @@ def newest(folder: Path) -> int:
 
 def _sound(path: Path) -> bool:
     try:
-        checked(path.read_bytes())
+        verified_content(path.read_bytes())
     except InputError:
         return False
     return True

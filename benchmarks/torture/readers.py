@@ -20,7 +20,7 @@ from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.auto.state import AutoState
 from fedgwc.cli.assign import assign
 from fedgwc.cli.score import read_counts, read_labels
-from fedgwc.data.sources import authors_partition, cifar, fedvision, images, leaf, made
+from fedgwc.data.sources import authors_partition, cifar, fedvision, images, leaf, synthetic
 from fedgwc.data.sources.arrays import arrays
 from fedgwc.data.sources.emnist import BUNDLE, emnist_pool, mnist_pool
 from fedgwc.io.state_file import MAGIC, unpack
@@ -127,7 +127,7 @@ def _score(folder: Path) -> None:
 
 
 def _users(place: Path) -> Reader:
-    folder = made.write_users(fedvision.LANDMARKS, place / "users", n_users=4, images=3, n_classes=3)
+    folder = synthetic.write_users(fedvision.LANDMARKS, place / "users", n_users=4, images=3, n_classes=3)
     train, test = fedvision.LANDMARKS.train, "test.csv"
     with zipfile.ZipFile(folder / "packed.zip", "w") as archive:
         for name in (train, test):
@@ -177,17 +177,17 @@ def _idx(place: Path) -> Reader:
     with zipfile.ZipFile(folder / "emnist" / BUNDLE, "w") as archive:
         for part, n in (("train", 6), ("t10k", 3)):
             x, y = rng.integers(0, 256, (n, 28, 28)), np.arange(n) % 10
-            made.write_idx(folder / f"{part}-images-idx3-ubyte.gz", x)
-            made.write_idx(folder / f"{part}-labels-idx1-ubyte", y)
+            synthetic.write_idx(folder / f"{part}-images-idx3-ubyte.gz", x)
+            synthetic.write_idx(folder / f"{part}-labels-idx1-ubyte", y)
             name = f"gzip/emnist-bymerge-{part.replace('t10k', 'test')}"
-            archive.writestr(f"{name}-images-idx3-ubyte.gz", gzip.compress(made.idx_bytes(x)))
-            archive.writestr(f"{name}-labels-idx1-ubyte.gz", gzip.compress(made.idx_bytes(y)))
+            archive.writestr(f"{name}-images-idx3-ubyte.gz", gzip.compress(synthetic.idx_bytes(x)))
+            archive.writestr(f"{name}-labels-idx1-ubyte.gz", gzip.compress(synthetic.idx_bytes(y)))
     files = (*_inside(folder, "*-ubyte*"), f"emnist/{BUNDLE}")
     return Reader(folder, files, lambda f: (mnist_pool(f), emnist_pool(f)))
 
 
 def _cifar(place: Path) -> Reader:
-    folder = made.write_cifar(CIFAR, place / "python", COUNTS, protocol=2)
+    folder = synthetic.write_cifar(CIFAR, place / "python", COUNTS, protocol=2)
     batch = pickle.loads((folder / "test_batch").read_bytes())  # noqa: S301 - written one line above
     for name in CIFAR.layouts[0].train:  # small pixels: what is broken should not only be pixels
         (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
@@ -211,7 +211,7 @@ def _cifar_archive(place: Path) -> Reader:
     layout = replace(CIFAR.layouts[0], checksum="")  # the real archives' checksums would end every attempt at once
     kind = replace(CIFAR, layouts=(layout,))
     with tarfile.open(folder / layout.archive, "w:gz") as archive:
-        archive.add(made.write_cifar(kind, place / "packed" / layout.folder, COUNTS, protocol=2), layout.folder)
+        archive.add(synthetic.write_cifar(kind, place / "packed" / layout.folder, COUNTS, protocol=2), layout.folder)
     return Reader(folder, (layout.archive,), lambda f: cifar.read(kind, f, COUNTS))
 
 

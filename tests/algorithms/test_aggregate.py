@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedgwc.algorithms.aggregate import Aggregator, Server
 from fedgwc.core.errors import InputError
-from fedgwc.core.tensors import stacked
+from fedgwc.core.tensors import stack_rows
 from fedgwc.core.types import Updates
 
 
@@ -182,6 +182,6 @@ def test_models_that_stand_together_are_not_copied() -> None:
     answers = updates([[1.0], [2.0], [3.0]], [1, 1, 1])
     servers = Aggregator().steps([ZERO, ZERO, ZERO], answers, np.array([2, 0, 1]))
     thetas = [s.theta for s in servers]
-    assert stacked(thetas).data_ptr() == thetas[0].data_ptr()
+    assert stack_rows(thetas).data_ptr() == thetas[0].data_ptr()
     for others in ([thetas[1], thetas[0], thetas[2]], thetas[:2], [thetas[0]] * 3, [thetas[0].clone(), *thetas[1:]]):
-        assert torch.equal(stacked(others), torch.stack(others))
+        assert torch.equal(stack_rows(others), torch.stack(others))

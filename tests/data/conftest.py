@@ -6,7 +6,7 @@ import pytest
 from made_files import COUNTS
 
 from fedgwc.data.sources.cifar import CIFAR100
-from fedgwc.data.sources.made import write_cifar
+from fedgwc.data.sources.synthetic import write_cifar
 
 
 @pytest.fixture

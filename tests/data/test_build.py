@@ -11,7 +11,7 @@ import torch
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import convert, plain
 from fedgwc.data import Federation, Group, Pool, Rows, digits, federate, from_arrays
-from fedgwc.data.union import union
+from fedgwc.data.merge import merge
 
 
 def test_the_default_federation() -> None:
@@ -154,7 +154,7 @@ def test_validation_samples_are_a_split_like_the_others() -> None:
     f = Federation(torch.zeros(6, 1), torch.arange(6) % 2, rows[0], rows[1], 2, validation=rows[2])
     assert f.rows("validation")[1].tolist() == [5]
     assert f.class_counts("validation").tolist() == [[1, 0], [0, 1]]
-    assert union([f, f]).rows("validation").flat.tolist() == [4, 5, 4, 5]
+    assert merge([f, f]).rows("validation").flat.tolist() == [4, 5, 4, 5]
     with pytest.raises(InputError, match="train has 2 clients and validation has 1"):
         replace(f, validation=Rows.of([[4]]))
     with pytest.raises(InputError, match="client 0 has no validation sample"):
@@ -162,7 +162,7 @@ def test_validation_samples_are_a_split_like_the_others() -> None:
     with pytest.raises(InputError, match=r"the federation digits has no validation samples; hold some out of training"):
         digits(seed=0).rows("validation")
     with pytest.raises(InputError, match="only federations of one kind run together, got splits"):
-        union([f, replace(f, validation=None)])
+        merge([f, replace(f, validation=None)])
 
 
 def test_labels_are_whole_numbers_and_gaps_among_them_are_told():

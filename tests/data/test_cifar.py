@@ -15,7 +15,7 @@ from made_files import COUNTS, packed
 from fedgwc.core.errors import InputError
 from fedgwc.data import Group
 from fedgwc.data.sources import cifar, cifar_sets
-from fedgwc.data.sources.made import cifar_batches, write_cifar
+from fedgwc.data.sources.synthetic import cifar_batches, write_cifar
 from fedgwc.io.checksum import checksum
 
 

@@ -10,7 +10,7 @@ import pytest
 from fedgwc.core.errors import InputError
 from fedgwc.data import Group
 from fedgwc.data.sources.emnist import emnist, emnist_pool, mnist, mnist_pool
-from fedgwc.data.sources.made import idx_bytes, write_idx
+from fedgwc.data.sources.synthetic import idx_bytes, write_idx
 from fedgwc.io import idx
 
 

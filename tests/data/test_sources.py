@@ -11,7 +11,7 @@ from fedgwc.core.errors import InputError
 from fedgwc.data.sources import catalogue
 from fedgwc.data.sources import fetch as sources
 from fedgwc.data.sources.catalogue import SOURCES
-from fedgwc.data.sources.made import write_idx
+from fedgwc.data.sources.synthetic import write_idx
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -17,7 +17,7 @@ from fedgwc.algorithms.fedavg import FedAvg
 from fedgwc.cli import compare
 from fedgwc.core.errors import InputError
 from fedgwc.data import Group, digits
-from fedgwc.data.union import union
+from fedgwc.data.merge import merge
 from fedgwc.engines.pool import SharedEngine
 from fedgwc.engines.simulator import Simulator
 from fedgwc.runs import batch, together
@@ -29,16 +29,16 @@ from fedgwc.training.flat_model import FlatModel
 
 def test_union_numbers_clients_end_to_end_and_keeps_equal_data_once() -> None:
     a, b = digits(seed=0, train_size=6), digits(seed=1, train_size=6, groups=(Group(30),))
-    both = union([a, b])
+    both = merge([a, b])
     assert both.n_clients == 130
-    twice = union([b, b])
+    twice = merge([b, b])
     assert len(twice.x) == len(b.x)  # one copy
     assert len(both.x) == len(a.x) + len(b.x)  # labels differ: a has shifted ones
     for k in (0, 29):
         assert torch.equal(both.x[both.train[100 + k]], b.x[b.train[k]])
         assert torch.equal(both.y[both.test[100 + k]], b.y[b.test[k]])
     with pytest.raises(InputError, match="one kind"):
-        union([a, replace(a, n_classes=11)])
+        merge([a, replace(a, n_classes=11)])
 
 
 @pytest.mark.parametrize("lanes", [1, 2])

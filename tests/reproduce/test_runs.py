@@ -14,7 +14,7 @@ import pytest
 
 from fedgwc.cli.app import main
 from fedgwc.cli.reproduce import reproduce_command
-from fedgwc.data.sources import made
+from fedgwc.data.sources import synthetic
 from fedgwc.reproduce.paper import paper
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -62,7 +62,7 @@ def test_a_table_runs_and_goes_on_where_it_stopped(tmp_path: Path, capsys: pytes
 
 def test_a_missing_data_set_does_not_stop_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "only-emnist"
-    made.write("emnist", root)
+    synthetic.write("emnist", root)
     reproduce_command(["table-aggregators"], "smoke", 1, tmp_path / "o", [f"data.root={root}"], jobs=1)
     rows = read_csv(tmp_path / "o" / "table-aggregators-smoke.csv")
     verdicts = {recipe: {r["verdict"] for r in rows if r["recipe"] == recipe} for recipe in ("cifar100", "femnist")}

@@ -12,7 +12,7 @@ import pytest
 
 from fedgwc.cli.app import main
 from fedgwc.core.errors import InputError
-from fedgwc.data.sources import made
+from fedgwc.data.sources import synthetic
 from fedgwc.data.sources.cifar import CIFAR100
 from fedgwc.data.sources.cifar_sets import cifar100
 from fedgwc.data.sources.fedvision import INATURALIST
@@ -72,15 +72,15 @@ def test_wrong_scales_and_recipes_are_named(tmp_path: Path) -> None:
 
 
 def test_made_data_are_written_once(tmp_path: Path) -> None:
-    made.write("cifar100", tmp_path)
+    synthetic.write("cifar100", tmp_path)
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
-    made.write("cifar100", tmp_path)
+    synthetic.write("cifar100", tmp_path)
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before
     assert [p.name for p in tmp_path.iterdir()] == ["cifar100"]
 
 
 def test_a_cifar_of_another_size_must_be_announced(tmp_path: Path) -> None:
-    made.write_cifar(CIFAR100, tmp_path / "cifar-100-python", (20, 10))
+    synthetic.write_cifar(CIFAR100, tmp_path / "cifar-100-python", (20, 10))
     with pytest.raises(InputError, match="get the official file"):
         cifar100(seed=0, root=str(tmp_path))
     with pytest.raises(InputError, match=r"data.images must be"):
@@ -104,7 +104,7 @@ def test_the_command_takes_a_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         main(["compare", "femnist", "-a", "fedavg,ifca", "--scale", "smoke", *ALONE, "-o", "c", "-j", "1"])
     assert not end.value.code
     assert "ifca" in capsys.readouterr().out
-    assert (tmp_path / "data" / made.FOLDER / "emnist").is_dir()
+    assert (tmp_path / "data" / synthetic.FOLDER / "emnist").is_dir()
     with pytest.raises(SystemExit) as end:
         main(["run", "femnist", "--scale", "tiny"])
     assert capsys.readouterr().err == "fedgwc: unknown scale 'tiny'; choose from full, short, smoke\n"
@@ -115,7 +115,7 @@ def test_the_command_takes_a_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is measured in the units of Linux")
 def test_thousands_of_users_fit_in_two_gib(tmp_path: Path) -> None:
     pytest.importorskip("PIL.Image", reason="photographs need the extra `images`")
-    made.write_users(INATURALIST, tmp_path / "inaturalist", 2714, images=5, n_classes=1203)
+    synthetic.write_users(INATURALIST, tmp_path / "inaturalist", 2714, images=5, n_classes=1203)
     process = fedgwc("run", "inaturalist", "--scale", "smoke", "--set", f"data.root={tmp_path}", *ALONE, cwd=tmp_path)
     assert process.stderr is not None
     err = process.stderr.read()

@@ -58,7 +58,7 @@ def test_keys_differ_between_clients_and_seeds() -> None:
 
 def test_numpy_and_torch_draw_the_same() -> None:
     z = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 1000)
-    assert torch.equal(torch.from_numpy(random.mix_few(z.view(np.uint64)).view(np.int64)), random.mix(torch.from_numpy(z)))
+    assert torch.equal(torch.from_numpy(random.mix_numpy(z.view(np.uint64)).view(np.int64)), random.mix(torch.from_numpy(z)))
 
 
 def test_permutations_are_uniform() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from fedgwc.core.errors import InputError
-from fedgwc.core.tensors import on, stacked
+from fedgwc.core.tensors import stack_rows, to_device
 from fedgwc.core.types import Ids, Updates
 
 
@@ -106,7 +106,7 @@ class Aggregator:
         order = cohort.argsort(kind="stable")
         first = cohort[order].searchsorted(np.arange(cohort.max() + 1))
         models = updates.models
-        rows, weights, bags = (on(models.device, x) for x in (order, w[order], first))
+        rows, weights, bags = (to_device(models.device, x) for x in (order, w[order], first))
         return embedding_bag(rows, models, bags, mode="sum", per_sample_weights=weights.to(models.dtype))
 
     def _moved(self, server: Server, target: Tensor, n_params: int | None) -> Server:
@@ -156,11 +156,11 @@ def _unless_overflown(new: Server, old: Server) -> Server:
 
 
 def _stacked(servers: Sequence[Server]) -> Server:
-    theta, velocities = stacked([s.theta for s in servers]), [s.velocity for s in servers]
+    theta, velocities = stack_rows([s.theta for s in servers]), [s.velocity for s in servers]
     velocities_set = [v for v in velocities if v is not None]
     if not velocities_set:
         return Server(theta)
-    return Server(theta, stacked([torch.zeros_like(velocities_set[0]) if v is None else v for v in velocities]))
+    return Server(theta, stack_rows([torch.zeros_like(velocities_set[0]) if v is None else v for v in velocities]))
 
 
 def _unstacked(server: Server) -> list[Server]:

@@ -24,7 +24,7 @@ from fedgwc.core import random
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Engine, Observation
 from fedgwc.core.sampling import cohort_size, sample
-from fedgwc.core.tensors import on
+from fedgwc.core.tensors import to_device
 from fedgwc.core.types import Floats, Ids, Rng
 
 
@@ -134,7 +134,7 @@ class CFL(Groups[CFLState]):
         if not len(updates):
             return state, rows, None
         models = round.plan.models
-        pulls = updates.parameters - models[on(models.device, rows), : updates.n_params]  # [n, n_params]
+        pulls = updates.parameters - models[to_device(models.device, rows), : updates.n_params]  # [n, n_params]
         lengths = pulls.norm(dim=1).cpu().numpy()
         known = self._remember(state.known, updates.clients, round.weights, pulls, round.rng.seed)
 
@@ -174,7 +174,7 @@ class CFL(Groups[CFLState]):
             if kept.shape[1] == n_params:  # clients have joined since, and now not all of them fit whole
                 kept = sketched(kept, self.sketch, seed)
         kept = kept if kept.shape[1] else pulls.new_zeros(n_clients, pulls.shape[1])
-        kept[on(kept.device, clients)] = pulls
+        kept[to_device(kept.device, clients)] = pulls
         known.weights[clients] = weights
         return LastUpdates(kept, known.weights)
 
@@ -187,7 +187,7 @@ class CFL(Groups[CFLState]):
         torn = cluster.mean_norm < self.eps1 and cluster.max_norm > self.eps2
         if not torn or met.mean() < self.seen or met.sum() < 2 * self.min_size:
             return None, np.nan
-        sides, crossing = bipartition(cosines(known.updates[on(known.updates.device, cluster.members[met])]), self.linkage)
+        sides, crossing = bipartition(cosines(known.updates[to_device(known.updates.device, cluster.members[met])]), self.linkage)
         sizes = np.bincount(sides, minlength=2)
         if sizes.min() < self.min_size or np.sqrt((1 - crossing) / 2) <= self.gamma:
             return None, np.nan
@@ -203,8 +203,8 @@ def mean_norm(known: LastUpdates, members: Ids) -> float:
     """
     weights = known.weights[members]  # 0 or at least 1
     kept = known.updates
-    w = on(kept.device, weights / max(weights.sum(), 1.0)).to(kept.dtype)
-    theirs = kept if len(members) == len(kept) else kept[on(kept.device, members)]  # of everybody, no copy
+    w = to_device(kept.device, weights / max(weights.sum(), 1.0)).to(kept.dtype)
+    theirs = kept if len(members) == len(kept) else kept[to_device(kept.device, members)]  # of everybody, no copy
     return float((w @ theirs).norm())
 
 

@@ -22,8 +22,8 @@ from fedgwc.algorithms.aggregate import Server
 from fedgwc.algorithms.groups import Groups, GroupState, Parents, Plan, Round, everybody, most_common
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Engine
-from fedgwc.core.sampling import check_models, cohort_size, several
-from fedgwc.core.tensors import stacked
+from fedgwc.core.sampling import check_initial_models, check_models, cohort_size
+from fedgwc.core.tensors import stack_rows
 from fedgwc.core.types import Ids, Rng
 
 
@@ -67,7 +67,7 @@ class FeSEM(Groups[FeSEMState]):
     def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], FeSEMState]:
         nowhere = FeSEMState(np.full(n_clients, -1, np.int64))
         if self.start == "independent":
-            return several(model, self.k, "fesem with start=independent").unbind(), nowhere
+            return check_initial_models(model, self.k, "fesem with start=independent").unbind(), nowhere
         if self.k > cohort_size(n_clients, rate):
             raise InputError(
                 f"fesem with k={self.k} makes its centres from one cohort, but {n_clients} clients at rate {rate} "
@@ -82,7 +82,7 @@ class FeSEM(Groups[FeSEMState]):
 
         Among independent centres, where the middle is no model at all, a draw has to.
         """
-        cohort, models = everybody(len(state.nearest), rate, rng), stacked([s.theta for s in servers])
+        cohort, models = everybody(len(state.nearest), rate, rng), stack_rows([s.theta for s in servers])
         which = state.nearest[cohort]
         if (which >= 0).all():
             return Plan(cohort, models, which)

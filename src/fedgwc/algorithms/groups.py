@@ -17,7 +17,7 @@ from torch import Tensor
 from fedgwc.algorithms.aggregate import Server
 from fedgwc.core.protocols import Arrays, Engine, LearnsFrom, Observation
 from fedgwc.core.sampling import cohort_size, sample
-from fedgwc.core.tensors import stacked
+from fedgwc.core.tensors import stack_rows
 from fedgwc.core.types import Floats, Ids, Rng, Updates
 
 Parents = Sequence[int] | None  # for each group the one whose model and momentum it goes on from; None: nothing has changed
@@ -147,7 +147,7 @@ def everybody(n_clients: int, rate: float, rng: Rng) -> Ids:
 def plan_of(cohorts: Sequence[Ids], servers: Sequence[Server]) -> Plan:
     """Let each group's cohort train the group's model."""
     which = np.repeat(np.arange(len(cohorts)), [len(cohort) for cohort in cohorts])
-    return Plan(np.concatenate(cohorts), stacked([s.theta for s in servers]), which)
+    return Plan(np.concatenate(cohorts), stack_rows([s.theta for s in servers]), which)
 
 
 def labels_of(members: Sequence[Ids]) -> Ids:

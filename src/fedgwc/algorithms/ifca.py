@@ -15,8 +15,8 @@ from torch import Tensor
 from fedgwc.algorithms.aggregate import Server
 from fedgwc.algorithms.groups import Groups, GroupState, Parents, Plan, Round, everybody, most_common
 from fedgwc.core.protocols import Engine, losses_under
-from fedgwc.core.sampling import check_models, several
-from fedgwc.core.tensors import stacked
+from fedgwc.core.sampling import check_initial_models, check_models
+from fedgwc.core.tensors import stack_rows
 from fedgwc.core.types import Ids, Rng
 
 
@@ -49,10 +49,10 @@ class IFCA(Groups[IFCAState]):
         return self.k
 
     def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], IFCAState]:
-        return several(model, self.k, "ifca").unbind(), IFCAState(np.full(n_clients, -1, np.int64))
+        return check_initial_models(model, self.k, "ifca").unbind(), IFCAState(np.full(n_clients, -1, np.int64))
 
     def plan(self, state: IFCAState, servers: Sequence[Server], rate: float, engine: Engine, rng: Rng) -> Plan | None:
-        models = stacked([s.theta for s in servers])
+        models = stack_rows([s.theta for s in servers])
         cohort, choice = best_models(everybody(len(state.chosen), rate, rng), models, engine)
         return Plan(cohort, models, choice) if len(cohort) else None
 

@@ -14,7 +14,7 @@ from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Arrays, Engine, LearnsFrom, Observation
 from fedgwc.core.sampling import Rate, check_rate
 from fedgwc.core.settings import FLAT
-from fedgwc.core.tensors import stacked
+from fedgwc.core.tensors import stack_rows
 from fedgwc.core.types import Clustering, Ids, Rng
 from fedgwc.core.work import Work
 
@@ -64,7 +64,7 @@ class Method(Generic[S]):
         return MethodState(_heirs(servers, parents), groups)
 
     def clustering(self, state: MethodState[S]) -> Clustering:
-        models = stacked([server.theta for server in state.servers])
+        models = stack_rows([server.theta for server in state.servers])
         return Clustering(models, state.groups.labels(), state.groups.numbers())
 
     def n_clusters(self, state: MethodState[S]) -> int:

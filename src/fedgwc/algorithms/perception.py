@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedgwc.core.arguments import counts, numbers
+from fedgwc.core.arguments import check_counts, numbers
 from fedgwc.core.errors import InputError
 
 LARGE = 1024  # for more clients, matrices are float32 instead of float64, and are processed in blocks of this many rows
@@ -72,7 +72,7 @@ def perception_distances(V: ArrayLike, visits: ArrayLike) -> NDArray[Any]:
     view, times = square(V).copy(), numbers(visits, "visits")
     if times.shape != view.shape:
         raise InputError(f"visits must be of the shape {view.shape}, one count per pair of clients, got {times.shape}")
-    counts(times, "visits")
+    check_counts(times, "visits")
     return add_distances(np.zeros_like(view), [view], times)
 
 

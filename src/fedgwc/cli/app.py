@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from fedgwc.cli.help import described, every_command
-from fedgwc.core.errors import InputError, in_words
+from fedgwc.core.errors import InputError, os_error_text
 from fedgwc.runs.interrupt import exit_when_interrupted, interruptible
 
 app = typer.Typer(
@@ -381,7 +381,7 @@ def main(argv: list[str] | None = None) -> Any:
             raise
         print(f"fedgwc: memory ran out ({_first_line(error)}); ask for less at once, or use another machine", file=sys.stderr)
     except OSError as error:
-        print(f"fedgwc: {in_words(error)}", file=sys.stderr)
+        print(f"fedgwc: {os_error_text(error)}", file=sys.stderr)
     finally:
         log.removeHandler(handler)  # a program may call this more than once
     sys.exit(2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedgwc.core.errors import InputError
 from fedgwc.io.atomic import write_atomically
-from fedgwc.io.files import ordinary
+from fedgwc.io.files import regular_file
 from fedgwc.report import build
 from fedgwc.runs.delayed_progress import DelayedWatcher
 from fedgwc.runs.progress import watcher
@@ -32,7 +32,7 @@ def _is_page(path: Path) -> bool:
 
     A file of a run, or anything else, may not.
     """
-    with ordinary(path).open("rb") as file:
+    with regular_file(path).open("rb") as file:
         return file.read(len(PAGE)) == PAGE
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedgwc.core.errors import InputError
 from fedgwc.core.text import plural
 from fedgwc.core.types import Floats
-from fedgwc.io.files import ordinary
+from fedgwc.io.files import regular_file
 from fedgwc.metrics.table import clustering_scores
 from fedgwc.runs.tables import Table, show
 
@@ -84,7 +84,7 @@ def read_labels(path: Path) -> tuple[dict[str, str], dict[str, str] | None]:
 
 
 def _table(path: Path) -> tuple[list[str], list[list[str]]]:
-    if ordinary(path).exists() and path.stat().st_size > LARGEST:
+    if regular_file(path).exists() and path.stat().st_size > LARGEST:
         raise InputError(f"{path} is larger than {LARGEST // 2**20} MiB, which no table of clients is")
     try:
         with path.open(newline="", encoding="utf-8") as file:

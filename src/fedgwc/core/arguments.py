@@ -17,13 +17,13 @@ from fedgwc.core.types import Floats
 ROUNDING = 1e-6  # so far may means of values in [0, 1] lie outside of it
 
 
-def numbers(given: ArrayLike, name: str) -> NDArray[Any]:
+def numbers(argument: ArrayLike, name: str) -> NDArray[Any]:
     """Convert an argument to an array of numbers.
 
     It keeps its own numeric type; Python objects become float64.
     """
     try:
-        array = np.asarray(given)
+        array = np.asarray(argument)
         if array.dtype.kind == "O":  # Python's longest integers, say
             array = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
@@ -33,27 +33,29 @@ def numbers(given: ArrayLike, name: str) -> NDArray[Any]:
     return array
 
 
-def number(given: float, name: str, allowed: str, is_allowed: Callable[[float], bool]) -> float:
-    value = numbers(given, name)
+def number(argument: float, name: str, allowed: str, is_allowed: Callable[[float], bool]) -> float:
+    value = numbers(argument, name)
     if value.ndim or not is_allowed(float(value)):
-        raise InputError(f"{name} must be {allowed}, got {given}")
+        raise InputError(f"{name} must be {allowed}, got {argument}")
     return float(value)
 
 
-def whole(given: int, name: str, least: int, most: int | None = None) -> int:
-    value = numbers(given, name)
+def integer(argument: int, name: str, least: int, most: int | None = None) -> int:
+    value = numbers(argument, name)
     if value.ndim or value.dtype.kind not in "iu" or value < least or (most is not None and value > most):
-        raise InputError(f"{name} must be a whole number {f'>= {least}' if most is None else f'in {least}..{most}'}, got {given}")
+        raise InputError(
+            f"{name} must be a whole number {f'>= {least}' if most is None else f'in {least}..{most}'}, got {argument}"
+        )
     return int(value)
 
 
-def means(values: NDArray[Any], name: str) -> None:
+def check_means(values: NDArray[Any], name: str) -> None:
     """Check that running means of values in [0, 1] lie in [0, 1]."""
     if not ((values >= -ROUNDING) & (values <= 1 + ROUNDING)).all():  # which NaN is not
         raise InputError(f"{name} must hold means of values in [0, 1], got {_span(values)}")
 
 
-def counts(values: NDArray[Any], name: str) -> None:
+def check_counts(values: NDArray[Any], name: str) -> None:
     if not ((values >= 0) & (values < np.inf)).all():
         raise InputError(f"{name} must be counts, finite and >= 0, got {_span(values)}")
 

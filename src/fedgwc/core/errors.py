@@ -18,7 +18,7 @@ class NotHere(InputError):  # noqa: N818 - another machine may well have it
     """
 
 
-def in_words(error: OSError) -> str:
+def os_error_text(error: OSError) -> str:
     """Return a system error's text without its number."""
     what = error.strerror or str(error)
     return f"{error.filename}: {what}" if error.filename else what

@@ -40,7 +40,7 @@ def mix(z: Integers) -> Integers:
     return _fold(_fold(z, 27) * _B, 31)
 
 
-def mix_few(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix_numpy(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Mix a handful of numbers in numpy.
 
     It takes a sixth of torch's time, and unsigned numbers need no mask.
@@ -54,7 +54,7 @@ def mix_few(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def keys(seed: int, clients: NDArray[np.int64]) -> Tensor:
     """Draw one key per client and round: [n], on the CPU."""
-    mixed = mix_few(clients.view(np.uint64) ^ np.uint64(mix(seed) & WORD))
+    mixed = mix_numpy(clients.view(np.uint64) ^ np.uint64(mix(seed) & WORD))
     return torch.from_numpy(mixed.view(np.int64))
 
 
@@ -79,9 +79,9 @@ def permutations(key: Tensor, epochs: int, sizes: Tensor, longest: int) -> Tenso
 
     A row holds a permutation of 0..size-1, then the positions beyond the client's size.
     """
-    place = torch.arange(longest, device=key.device)
+    position = torch.arange(longest, device=key.device)
     epoch = torch.arange(epochs, device=key.device)[:, None]
-    order = draw(key.view(-1, 1, 1), (epoch << 32) | place)  # [n, epochs, longest]
+    order = draw(key.view(-1, 1, 1), (epoch << 32) | position)  # [n, epochs, longest]
     lowest, highest = torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).max
-    least = torch.where(place < sizes.view(-1, 1, 1), lowest, highest)
+    least = torch.where(position < sizes.view(-1, 1, 1), lowest, highest)
     return order.maximum(least).argsort(dim=-1, stable=True)

@@ -49,7 +49,7 @@ def sample(members: Ids, size: int, rng: np.random.Generator) -> Ids:
     return np.sort(rng.choice(members, size, replace=False))
 
 
-def several(models: Tensor, k: int, who: str) -> Tensor:
+def check_initial_models(models: Tensor, k: int, who: str) -> Tensor:
     """Check that models are [k, D], for `who` starts from k initialisations."""
     if models.ndim != 2 or len(models) != k:
         raise InputError(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def on(device: torch.device, numbers: NDArray[Any]) -> Tensor:
+def to_device(device: torch.device, numbers: NDArray[Any]) -> Tensor:
     """Send an array to a device as a tensor.
 
     It does not wait for the device's earlier work.
@@ -18,7 +18,7 @@ def on(device: torch.device, numbers: NDArray[Any]) -> Tensor:
     return torch.from_numpy(numbers).to(device, non_blocking=True)
 
 
-def stacked(vectors: Sequence[Tensor]) -> Tensor:
+def stack_rows(vectors: Sequence[Tensor]) -> Tensor:
     """Stack vectors [D] as [M, D].
 
     Vectors that are one tensor's rows, in order, are not copied.

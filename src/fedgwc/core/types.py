@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgwc.core.errors import InputError
-from fedgwc.core.tensors import on
+from fedgwc.core.tensors import to_device
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -53,7 +53,7 @@ class Updates:
         elif n == len(self):
             return self
         # Neighbours, as the members of a cluster are, need no copy.
-        there = at if isinstance(at, slice) else on(self.models.device, rows)
+        there = at if isinstance(at, slice) else to_device(self.models.device, rows)
         rewards, readings = (None if x is None else x[at] for x in (self.rewards, self.readings))
         which = None if self.which is None else self.which[rows]
         parts = self.clients[rows], self.models[there], self.losses[at], self.sizes[at]

@@ -33,8 +33,8 @@ def federate(
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        train, test = _dealt(pool, groups, train_size, test_size, seed)
-    x, y = _shifted(pool, groups, train, test, seed)
+        train, test = _deal_all(pool, groups, train_size, test_size, seed)
+    x, y = _apply_shifts(pool, groups, train, test, seed)
     return Federation(
         x,
         y,
@@ -46,14 +46,14 @@ def federate(
         pool.std,
         augment,
         pool.name,
-        (*(str(w.message) for w in caught), *_decided(groups)),
+        (*(str(w.message) for w in caught), *_size_notes(groups)),
     )
 
 
 Hands = list[list[Ids]]  # of each group, of each of its clients: the rows
 
 
-def _dealt(pool: Pool, groups: Sequence[Group], train_size: int, test_size: int, seed: int) -> tuple[Hands, Hands]:
+def _deal_all(pool: Pool, groups: Sequence[Group], train_size: int, test_size: int, seed: int) -> tuple[Hands, Hands]:
     """Deal training samples group by group, then test samples."""
     train, test = _Dealer(pool, pool.train, seed), _Dealer(pool, pool.test, seed + 2**31)
     sizes = [group.test_size or test_size for group in groups]
@@ -66,7 +66,7 @@ def _dealt(pool: Pool, groups: Sequence[Group], train_size: int, test_size: int,
     for g, group in enumerate(groups):
         if takes_what[g] == {"size"}:
             test.deal(g, Group(group.clients), sizes[g])
-    test.follow(train, {g: sizes[g] for g, takes_it in enumerate(takes_what) if takes_it == {"size", "labels"}})
+    test.deal_same_shares(train, {g: sizes[g] for g, takes_it in enumerate(takes_what) if takes_it == {"size", "labels"}})
     order = range(len(groups))
     return [train.hands[g] for g in order], [test.hands[g] for g in order]
 
@@ -84,7 +84,7 @@ class _Dealer:
         picked = deal(group.partition, group.dealt, n_clients=group.clients, **given)
         self.take(g, [self.free[mine] for mine in picked])
 
-    def follow(self, train: _Dealer, sizes: dict[int, int]) -> None:
+    def deal_same_shares(self, train: _Dealer, sizes: dict[int, int]) -> None:
         """Deal `sizes` by group, in the class shares of training sets.
 
         All groups at once, since they may want the same classes.
@@ -125,7 +125,7 @@ def _deal_both(train: _Dealer, test: _Dealer, g: int, group: Group) -> None:
         dealer.take(g, hands)
 
 
-def _decided(groups: Sequence[Group]) -> list[str]:
+def _size_notes(groups: Sequence[Group]) -> list[str]:
     """Say where requested sizes have no effect."""
     return [
         f"the clients of group {g} are as large as partition {group.partition} makes them, whatever train_size and test_size are"
@@ -134,7 +134,7 @@ def _decided(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def _shifted(pool: Pool, groups: Sequence[Group], train: Hands, test: Hands, seed: int) -> tuple[Tensor, Tensor]:
+def _apply_shifts(pool: Pool, groups: Sequence[Group], train: Hands, test: Hands, seed: int) -> tuple[Tensor, Tensor]:
     """Return samples and labels with each group's shifts.
 
     Every row belongs to one client, so the pool itself is rewritten.

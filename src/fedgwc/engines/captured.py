@@ -45,21 +45,21 @@ class Captured:
             if len(self._recordings) > self._most:
                 self._recordings.popitem(last=False)
         self._recordings.move_to_end(key)
-        for held, given in zip(recording.inputs, inputs, strict=True):
-            held.copy_(given, non_blocking=True)
+        for fixed, new in zip(recording.inputs, inputs, strict=True):
+            fixed.copy_(new, non_blocking=True)
         recording.graph.replay()
         return recording.outputs
 
     def _record(self, program: Program, inputs: tuple[Tensor, ...]) -> _Recording:
-        held = tuple(t.clone() for t in inputs)
+        fixed_inputs = tuple(t.clone() for t in inputs)
         stream = torch.cuda.Stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):  # kernels are compiled and libraries set up before anything is recorded
             for _ in range(2):
-                program(*held)
+                program(*fixed_inputs)
         torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         # thread_local: another run's thread may use the card meanwhile.
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-            outputs = program(*held)
-        return _Recording(graph, held, outputs)
+            outputs = program(*fixed_inputs)
+        return _Recording(graph, fixed_inputs, outputs)

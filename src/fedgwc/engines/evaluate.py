@@ -81,7 +81,7 @@ class Evaluation:
         """
         if stacked and self._stacks and (self._width or min(len(alike), self._chunk) > 1):
             try:
-                return self._as_one(models, alike, at)
+                return self._score_together(models, alike, at)
             except (RuntimeError, NotImplementedError, ValueError) as error:
                 if isinstance(error, torch.cuda.OutOfMemoryError | InputError):
                     raise
@@ -100,7 +100,7 @@ class Evaluation:
             reports.append(_report(logits, self.samples.labels(rows)))
         return torch.cat(reports, 2)
 
-    def _as_one(self, models: Tensor, alike: Ids, at: Ids) -> Tensor:
+    def _score_together(self, models: Tensor, alike: Ids, at: Ids) -> Tensor:
         """Score as many models at a time as fit.
 
         All on equally many samples; to fill the last piece some count twice.

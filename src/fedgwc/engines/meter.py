@@ -28,7 +28,7 @@ class Reported:
 class Meter:
     """An engine that counts another engine's costs and failures.
 
-    `reported` and `news` hold the calls since `clear`.
+    `reported` and `new_failures` hold the calls since `clear`.
 
     Costs are the engine's own counts where it has some, else those of whole models and their losses, also where a round moves
     only parts of them. A failure is a model or loss that was not finite, or a node that was gone.
@@ -41,7 +41,7 @@ class Meter:
         self._counted = self._counter.costs if self._counter else Costs()  # by the engine, and contained in `costs`
         self.reported: list[Reported] = []
         self.failures: Ids = np.zeros(n_clients, np.int64)  # [N] how often each client was asked in vain
-        self.news: list[int] = []  # clients that failed for the first time
+        self.new_failures: list[int] = []  # clients that failed for the first time
         self.seconds = 0.0  # spent inside the engine; what is left of a round is the server's own work
 
     def clear(self, n_clients: int | None = None) -> None:
@@ -49,7 +49,7 @@ class Meter:
 
         `n_clients` is the number of clients by now.
         """
-        self.reported, self.news = [], []
+        self.reported, self.new_failures = [], []
         if n_clients is not None and n_clients > len(self.failures):
             self.failures = np.pad(self.failures, (0, n_clients - len(self.failures)))
 
@@ -67,12 +67,12 @@ class Meter:
             client_updates=len(updates),
             gradient_steps=n_steps,
         )
-        started = _of_those(updates.clients, clients, which) if updates.which is None else updates.which
+        started = _starting_models(updates.clients, clients, which) if updates.which is None else updates.which
         private = (None if x is None else x.numpy() for x in (updates.rewards, updates.readings))
         self.reported.append(Reported(updates.clients, started, losses, *private))
         if not np.array_equal(updates.clients, clients):
             absent = np.setdiff1d(clients, updates.clients)
-            self.news += absent[self.failures[absent] == 0].tolist()
+            self.new_failures += absent[self.failures[absent] == 0].tolist()
             self.failures[absent] += 1
         return updates
 
@@ -93,7 +93,7 @@ class Meter:
         self.costs, self._counted = self.costs.plus(**now.since(self._counted)), now
 
 
-def _of_those(answered: Ids, clients: Ids, which: Ids) -> Ids:
+def _starting_models(answered: Ids, clients: Ids, which: Ids) -> Ids:
     """Find the model that each of `answered` was asked to start from."""
     if np.array_equal(answered, clients):  # nearly always
         return np.array(which, np.int64)

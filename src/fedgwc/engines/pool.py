@@ -23,8 +23,8 @@ from fedgwc.core.protocols import Facts
 from fedgwc.core.types import Ids, Scores, Split, Updates
 from fedgwc.core.work import Work
 from fedgwc.data.federation import Federation
-from fedgwc.data.union import union
-from fedgwc.engines.round_inputs import RoundInputs, joined, round_inputs
+from fedgwc.data.merge import merge
+from fedgwc.engines.round_inputs import RoundInputs, concatenate, round_inputs
 from fedgwc.engines.simulator import Simulator
 from fedgwc.training.flat_model import FlatModel
 
@@ -45,7 +45,7 @@ class SharedEngine:
     """
 
     def __init__(self, federations: Sequence[Federation], build: Callable[[Federation], Simulator], lanes: int = 0) -> None:
-        self.engine = build(union(federations))
+        self.engine = build(merge(federations))
         if not isinstance(self.engine, Simulator):
             raise InputError(f"runs share a simulator, and engine.name chose {type(self.engine).__name__}; run these one by one")
         training = self.engine.model
@@ -104,7 +104,7 @@ class _Lane:
         clients = np.concatenate([r.clients + first[i] for i, r in requests.items()])
         keys = torch.cat([r.keys for r in asked])
         with self.pool.asking:
-            inputs = joined([(r.inputs, r.models) for r in asked])
+            inputs = concatenate([(r.inputs, r.models) for r in asked])
             finish = self.pool.engine.begin(clients, torch.cat([r.models for r in asked]), which, keys, inputs)
         updates = finish()  # another lane may ask meanwhile
         return {i: self._share(updates, first[i], first[i + 1]) for i in requests}

@@ -25,17 +25,17 @@ class RoundInputs:
     moves: Tensor | None = None  # [M, D] true where entries train; None: all of them
 
     @property
-    def given(self) -> dict[str, Tensor]:
+    def present(self) -> dict[str, Tensor]:
         """Return those that are not None, by name."""
         return {name: t for name, t in vars(self).items() if t is not None}
 
     def rows(self, which: Tensor) -> RoundInputs:
         """Select a row for each client, by its starting model [n]."""
-        return self if self is USUAL else RoundInputs(**{name: t.index_select(0, which) for name, t in self.given.items()})
+        return self if self is USUAL else RoundInputs(**{name: t.index_select(0, which) for name, t in self.present.items()})
 
     def row(self, model: int) -> RoundInputs:
         """Select the row of one model."""
-        return RoundInputs(**{name: t[model : model + 1] for name, t in self.given.items()})
+        return RoundInputs(**{name: t[model : model + 1] for name, t in self.present.items()})
 
     def arguments(self, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the anchor, moves and rate for `local_step`.
@@ -71,7 +71,7 @@ def round_inputs(work: Work | None, local: LocalTraining, models: Tensor) -> Rou
     )
 
 
-def joined(parts: Sequence[tuple[RoundInputs, Tensor]]) -> RoundInputs:
+def concatenate(parts: Sequence[tuple[RoundInputs, Tensor]]) -> RoundInputs:
     """Concatenate the inputs of several runs.
 
     Each comes with the models it sent; all have the same `LocalTraining`.
@@ -80,16 +80,16 @@ def joined(parts: Sequence[tuple[RoundInputs, Tensor]]) -> RoundInputs:
     sent = [models for _, models in parts]
     return RoundInputs(
         None if rates[0] is None else torch.cat(rates),
-        _filled(anchors, sent),
-        _filled(moves, [m.new_ones((), dtype=torch.bool).expand(m.shape) for m in sent]),
+        _concatenate(anchors, sent),
+        _concatenate(moves, [m.new_ones((), dtype=torch.bool).expand(m.shape) for m in sent]),
     )
 
 
-def _filled(given: Sequence[Tensor | None], usual: Sequence[Tensor]) -> Tensor | None:
+def _concatenate(tensors: Sequence[Tensor | None], usual: Sequence[Tensor]) -> Tensor | None:
     """Concatenate tensors, with `usual` for missing ones.
 
     None if all are missing.
     """
-    if all(t is None for t in given):
+    if all(t is None for t in tensors):
         return None
-    return torch.cat([other if t is None else t for t, other in zip(given, usual, strict=True)])
+    return torch.cat([other if t is None else t for t, other in zip(tensors, usual, strict=True)])

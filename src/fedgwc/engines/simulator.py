@@ -18,13 +18,13 @@ from fedgwc.core import random
 from fedgwc.core.errors import InputError
 from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Facts
-from fedgwc.core.tensors import on
+from fedgwc.core.tensors import to_device
 from fedgwc.core.types import Ids, Scores, Split, Updates
 from fedgwc.core.work import LocalTraining, Work
 from fedgwc.data.federation import Federation
 from fedgwc.engines.choose import Traits, choose, most_stacked, traits_of
 from fedgwc.engines.evaluate import Evaluation
-from fedgwc.engines.probe import check_fits
+from fedgwc.engines.model_check import check_fits
 from fedgwc.engines.round_inputs import USUAL, RoundInputs, round_inputs
 from fedgwc.engines.samples import Samples
 from fedgwc.engines.settings import DTYPES, EngineSettings, cores, device_of, require_determinism, running
@@ -117,7 +117,7 @@ class Simulator:
                 part = torch.from_numpy(rows)
                 bounds = self._bounds(clients[rows])
                 done, reading = self._train_part(ids[part], keys[part], models, origin[part], bounds, inputs)
-                theta[on(self.device, rows)] = done
+                theta[to_device(self.device, rows)] = done
                 readings.append((rows, reading))
         return lambda: self._finish(clients, theta, readings)
 
@@ -131,7 +131,7 @@ class Simulator:
             for rows, reading in readings:
                 read, part = reading.wait(), torch.from_numpy(rows)
                 losses[part, : read.shape[1] - 1], total[part] = read[:, :-1], read[:, -1]
-        ok = self._healthy(total, losses, self._steps[clients])
+        ok = self._finite_rows(total, losses, self._steps[clients])
         sizes = self.sizes.index_select(0, torch.from_numpy(clients))
         updates = Updates(clients, theta, losses, sizes, self.model.n_params)
         return updates if len(ok) == len(clients) else updates.rows(ok)
@@ -175,7 +175,7 @@ class Simulator:
                 self.how = "one-by-one"
         return self._one_by_one(ids, keys, models, which, bounds, inputs)
 
-    def _healthy(self, total: Tensor, losses: Tensor, steps: Ids) -> Ids:
+    def _finite_rows(self, total: Tensor, losses: Tensor, steps: Ids) -> Ids:
         """Find the rows whose model and losses are finite.
 
         The others failed, and a failed client is a missing row.

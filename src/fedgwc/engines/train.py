@@ -88,16 +88,16 @@ class Stacked:
         """
         # In one piece: each way to a GPU takes its time.
         who = torch.stack([ids, keys, which]).to(self.model.device, non_blocking=True)
-        given = inputs.rows(who[2]).given
+        present = inputs.rows(who[2]).present
 
         def program(who: Tensor, start: Tensor, *changing: Tensor) -> tuple[Tensor, Tensor]:
-            mine = RoundInputs(**dict(zip(given, changing, strict=True)))
+            mine = RoundInputs(**dict(zip(present, changing, strict=True)))
             step = self._steps[bounds.ragged]
             theta, losses = run_steps(step, self.local, self.samples, bounds, who[0], who[1], start, mine)
             return theta, torch.cat([losses, theta.sum(1, keepdim=True)], 1)  # all that the host reads, in one piece
 
-        arguments = (who[:2], models.index_select(0, who[2]), *given.values())
-        key = (len(ids), bounds, *given)  # what is given, not its values
+        arguments = (who[:2], models.index_select(0, who[2]), *present.values())
+        key = (len(ids), bounds, *present)  # what is present, not its values
         with torch.no_grad():
             if self._captured is not None:
                 theta, report = self._captured(key, program, *arguments)

@@ -63,7 +63,7 @@ class Workers:
             if waiting:
                 position = waiting.pop()
                 client, key, model = jobs[position]
-                order = _put(self._slots[worker], models[model], inputs.row(model))
+                order = _write_slot(self._slots[worker], models[model], inputs.row(model))
                 self._pipes[worker].send((client, key, order))
                 busy[self._pipes[worker]] = (worker, position)
 
@@ -119,7 +119,7 @@ class Workers:
 Order = tuple[float | None, bool, bool]  # a round's learning rate, and whether the slot holds an anchor and a mask
 
 
-def _put(slot: Tensor, start: Tensor, inputs: RoundInputs) -> Order:
+def _write_slot(slot: Tensor, start: Tensor, inputs: RoundInputs) -> Order:
     """Write what a client needs into a worker's slot."""
     slot[0].copy_(start)
     for row, given in ((1, inputs.anchors), (2, inputs.moves)):
@@ -128,7 +128,7 @@ def _put(slot: Tensor, start: Tensor, inputs: RoundInputs) -> Order:
     return None if inputs.rates is None else inputs.rates.item(), inputs.anchors is not None, inputs.moves is not None
 
 
-def _taken(slot: Tensor, order: Order) -> tuple[Tensor, RoundInputs]:
+def _read_slot(slot: Tensor, order: Order) -> tuple[Tensor, RoundInputs]:
     """Read a client's inputs from a worker's slot.
 
     Copies, because the answer is written into the slot.
@@ -173,7 +173,7 @@ def _answer(client: int, key: int, order: Order, slot: Tensor, train: Train) -> 
     A user's mistake is returned too, and the parent raises it where the user looks.
     """
     try:
-        theta, losses = train(client, key, *_taken(slot, order))
+        theta, losses = train(client, key, *_read_slot(slot, order))
     except InputError as error:
         return error
     slot[0].copy_(theta)

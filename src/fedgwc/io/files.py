@@ -10,7 +10,7 @@ from pathlib import Path
 from fedgwc.core.errors import InputError
 
 
-def ordinary(path: Path) -> Path:
+def regular_file(path: Path) -> Path:
     """Check that a path is no device or pipe.
 
     It may be missing or a folder: its reader reports that.

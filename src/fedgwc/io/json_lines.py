@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgwc.core.errors import InputError
-from fedgwc.io.files import ordinary
+from fedgwc.io.files import regular_file
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -15,7 +15,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
     A crash can only cut off the last line, which is left out; any other was damaged later.
     """
-    ordinary(path)
+    regular_file(path)
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):

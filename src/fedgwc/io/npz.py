@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgwc.core.errors import InputError
-from fedgwc.io.files import ordinary
+from fedgwc.io.files import regular_file
 from fedgwc.io.idx import fill
 from fedgwc.io.zips import BAD_ZIP, members, opened
 
@@ -44,7 +44,7 @@ def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, NDAr
 
     With `names`, only those of them that the file has.
     """
-    ordinary(path)
+    regular_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             found = {name.removesuffix(".npy"): info for name, info in members(path, archive).items()}

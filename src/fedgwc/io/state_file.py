@@ -40,7 +40,7 @@ def unpack(data: bytes, kind: Any, device: torch.device | str = "cpu") -> Any:
 
     Torch tensors go to `device`.
     """
-    body = checked(data)
+    body = verified_content(data)
     try:
         length = int.from_bytes(body[:8], "little")
         tree = json.loads(json.loads(body[8 : 8 + length])["__metadata__"]["tree"])
@@ -49,7 +49,7 @@ def unpack(data: bytes, kind: Any, device: torch.device | str = "cpu") -> Any:
         raise InputError(f"the checkpoint holds another kind of state than the algorithm expects: {error}") from None
 
 
-def checked(data: bytes) -> bytes:
+def verified_content(data: bytes) -> bytes:
     """Verify a checkpoint and return the content below its header."""
     body = data[len(MAGIC) + _DIGEST :]
     if not data.startswith(MAGIC):

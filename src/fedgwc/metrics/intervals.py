@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedgwc.core.arguments import counts, means, number, numbers
+from fedgwc.core.arguments import check_counts, check_means, number, numbers
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Floats
 
@@ -26,9 +26,9 @@ def weight_interval(
     g, g2, n = (np.asarray(numbers(a, name), np.float64) for name, a in given.items())
     if len({a.shape for a in (g, g2, n)} - {()}) > 1:
         raise InputError(f"gamma, gamma2 and visits must be of one length, got shapes {g.shape}, {g2.shape} and {n.shape}")
-    means(g, "gamma")
-    means(g2, "gamma2")
-    counts(n, "visits")
+    check_means(g, "gamma")
+    check_means(g2, "gamma2")
+    check_counts(n, "visits")
     number(z, "z", "positive and finite", lambda x: 0 < x < np.inf)
     if alpha is not None and number(alpha, "alpha", "in (0, 1]", lambda x: 0 < x <= 1) == 1:
         shape = np.broadcast_shapes(g.shape, g2.shape, n.shape)

@@ -58,7 +58,7 @@ class MobileNetV2(nn.Module):
                 n_in = n_out
         self.features = nn.Sequential(*layers, _conv(n_in, WIDTH, 1))
         self.classifier = nn.Sequential(nn.Dropout(dropout), nn.Linear(WIDTH, n_classes))
-        self.apply(_start)
+        self.apply(_initialise)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.classifier(self.features(x).mean((2, 3)))
@@ -89,7 +89,7 @@ def _conv(n_in: int, n_out: int, kernel: int, *, stride: int = 1, groups: int = 
     return nn.Sequential(convolution, nn.BatchNorm2d(n_out), nn.ReLU6())
 
 
-def _start(module: nn.Module) -> None:
+def _initialise(module: nn.Module) -> None:
     """Initialise the network as usual.
 
     He's normal for convolutions, a narrow normal for the classifier.

@@ -35,7 +35,7 @@ def cnn(shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """
     channels, height, width = image_shape("cnn", shape)
     blocks = [*_block(channels, 64), *_block(64, 64)]
-    features = 64 * math.prod(_after("cnn", shape, side, 0) for side in (height, width))
+    features = 64 * math.prod(_side_after_blocks("cnn", shape, side, 0) for side in (height, width))
     return nn.Sequential(*blocks, nn.Flatten(), *_dense((features, 384, 192, n_classes)))
 
 
@@ -50,7 +50,7 @@ def lenet5(shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """
     channels, height, width = image_shape("lenet5", shape)
     blocks = [*_block(channels, 6, padding=2), *_block(6, 16)]
-    features = 16 * math.prod(_after("lenet5", shape, side, 2) for side in (height, width))
+    features = 16 * math.prod(_side_after_blocks("lenet5", shape, side, 2) for side in (height, width))
     return nn.Sequential(*blocks, nn.Flatten(), *_dense((features, 120, 84, n_classes)))
 
 
@@ -70,7 +70,7 @@ def _block(n_in: int, n_out: int, padding: int = 0) -> list[nn.Module]:
     return [nn.Conv2d(n_in, n_out, KERNEL, padding=padding), nn.MaxPool2d(2), nn.ReLU()]
 
 
-def _after(model: str, shape: tuple[int, ...], side: int, padding: int) -> int:
+def _side_after_blocks(model: str, shape: tuple[int, ...], side: int, padding: int) -> int:
     """Return an image side's length after two blocks.
 
     `padding` is the first block's.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedgwc.core.errors import InputError, in_words
+from fedgwc.core.errors import InputError, os_error_text
 from fedgwc.engines.settings import cores, device_of
 from fedgwc.runs.experiment import Experiment, differing
 from fedgwc.runs.folder import RunFolder
@@ -125,7 +125,7 @@ def _run_one(name: str, job: Experiment, folder: Path, watch: bool = False) -> J
     except InputError as error:
         return JobResult(name, str(error))
     except OSError as error:
-        return JobResult(name, in_words(error))
+        return JobResult(name, os_error_text(error))
     except KeyboardInterrupt:
         return JobResult(name, INTERRUPTED)
 

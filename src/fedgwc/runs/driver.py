@@ -189,7 +189,7 @@ class Driver:
         seen = observed(self.course.algorithm, state)
         if self.folder is not None:
             save_round(self.folder, number, seen, meter.reported, numbers)
-        for message in self.site.tell_failures(number, meter.news):
+        for message in self.site.tell_failures(number, meter.new_failures):
             self.progress.message(message)
         for decision in seen.decisions:
             self.progress.decided(number, decision)

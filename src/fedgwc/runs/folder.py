@@ -41,7 +41,7 @@ from fedgwc.core.types import Ids
 from fedgwc.engines.meter import Reported
 from fedgwc.io.atomic import sync, write_atomically
 from fedgwc.io.csv_table import csv_bytes
-from fedgwc.io.files import ordinary
+from fedgwc.io.files import regular_file
 from fedgwc.io.json_lines import read_rows
 from fedgwc.io.npz import npz_bytes, read_npz
 from fedgwc.io.state_file import pack, unpack
@@ -248,7 +248,7 @@ class RunFolder:
             raise InputError(f"{state} is missing, where checkpoints are; put it back, or make it to start from the beginning")
 
     def _read_checkpoint(self, path: Path, kind: Any, device: torch.device | str) -> tuple[int, Any]:
-        saved = unpack(ordinary(path).read_bytes(), Stamped[kind], device)
+        saved = unpack(regular_file(path).read_bytes(), Stamped[kind], device)
         if saved.run != self._stamp():
             raise InputError(FOREIGN)
         if path.stem != f"{saved.round:08d}":

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from fedgwc.core.errors import InputError
-from fedgwc.io.files import ordinary
+from fedgwc.io.files import regular_file
 from fedgwc.runs.experiment import experiment
 from fedgwc.runs.folder import RunFolder
 
@@ -100,7 +100,7 @@ def network_of(config: Mapping[str, Any]) -> nn.Module:
 def with_weights(network: nn.Module, path: Path) -> nn.Module:
     """Load the weights of a model's file into the network."""
     try:
-        network.load_state_dict(safetensors.torch.load_file(ordinary(path)))
+        network.load_state_dict(safetensors.torch.load_file(regular_file(path)))
     except (SafetensorError, RuntimeError, OSError) as error:
         raise InputError(f"{path} does not fit this run's model: {str(error).splitlines()[0]}") from None
     return network

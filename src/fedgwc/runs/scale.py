@@ -10,7 +10,7 @@ from typing import Any
 from fedgwc.core.assignments import Assignment
 from fedgwc.core.settings import convert, lookup
 from fedgwc.data.groups import Group
-from fedgwc.data.sources import made
+from fedgwc.data.sources import synthetic
 from fedgwc.runs.experiment import Experiment, assigned, experiment, read_recipe
 
 # Of a smoke run. Clients have fewer images than a batch, so a step uses all of them.
@@ -32,9 +32,9 @@ def scaled_experiment(
     tables = read_recipe(recipe, sets)
     data = experiment(tables).tables["data"]
     name, folder = str(data.get("name")), None
-    if scale == "smoke" and name in made.WRITERS and not data.keys() & {"root", "partition_file"}:
-        folder = made.made_root(root)
-        made.write(name, folder)
+    if scale == "smoke" and name in synthetic.WRITERS and not data.keys() & {"root", "partition_file"}:
+        folder = synthetic.synthetic_root(root)
+        synthetic.write(name, folder)
     return experiment(assigned(scaled(tables, scale, folder), sets))
 
 
@@ -81,7 +81,7 @@ def _small(data: Mapping[str, Any], made_root: Path | None) -> Tables:
     for key, most in (("train_size", TRAIN), ("test_size", TEST), ("size", SIDE)):
         if key in data:
             small[key] = min(convert(data[key], int, f"data.{key}"), most)
-    return small if made_root is None else {**small, **made.settings(str(data.get("name")), made_root)}
+    return small if made_root is None else {**small, **synthetic.settings(str(data.get("name")), made_root)}
 
 
 def _fewer(groups: Any) -> list[Tables]:

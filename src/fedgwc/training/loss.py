@@ -17,11 +17,11 @@ def weighted_cross_entropy(out: Tensor, y: Tensor, w: Tensor) -> Tensor:
     """
     if has_torch_function((out, y, w)):
         return handle_torch_function(weighted_cross_entropy, (out, y, w), out, y, w)
-    loss: Tensor = _WithSlope.apply(out.to(w.dtype), y, w)[0]
+    loss: Tensor = _LossWithGradient.apply(out.to(w.dtype), y, w)[0]
     return loss
 
 
-class _WithSlope(torch.autograd.Function):
+class _LossWithGradient(torch.autograd.Function):
     """The loss, with its gradient computed at once.
 
     The gradient for `out` is the softmax less 1 at y.

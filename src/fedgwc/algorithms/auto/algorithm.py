@@ -41,7 +41,7 @@ from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Engine, LearnsFrom, Observation
 from fedgwc.core.sampling import sample
 from fedgwc.core.settings import plain
-from fedgwc.core.tensors import stacked
+from fedgwc.core.tensors import stack_rows
 from fedgwc.core.types import Clustering, Floats, Ids, Rng
 from fedgwc.core.work import Work
 
@@ -87,7 +87,7 @@ class Auto(Settings):
         """
         cohorts = [self._sample(c, rng) for c in state.clusters]
         asked, which = np.concatenate(cohorts), np.repeat(np.arange(len(cohorts)), [len(c) for c in cohorts])
-        models = stacked([c.server.theta for c in state.clusters])
+        models = stack_rows([c.server.theta for c in state.clusters])
         updates = engine.train(asked, models, which, rng.training, Work(round=rng.round))
         sampled = state.sampled
         sampled[updates.clients] += 1
@@ -116,7 +116,7 @@ class Auto(Settings):
         return np.concatenate([NOBODY, *(c.waiting for c in state.clusters if c.waiting is not None)])
 
     def clustering(self, state: AutoState) -> Clustering:
-        models = stacked([c.server.theta for c in state.clusters])
+        models = stack_rows([c.server.theta for c in state.clusters])
         return Clustering(models, labels_of(state), self.cluster_numbers(state))
 
     def n_clusters(self, state: AutoState) -> int:

@@ -30,7 +30,7 @@ from fedgwc.algorithms.auto.settings import Settings
 from fedgwc.algorithms.auto.state import Cluster, Split, Verdict
 from fedgwc.algorithms.auto.verdicts import NO_ONE_WAITS, NOBODY, Waiting
 from fedgwc.core.protocols import Engine, losses_under
-from fedgwc.core.tensors import stacked
+from fedgwc.core.tensors import stack_rows
 from fedgwc.core.types import Floats, Ids, TooFewReplies
 
 SMALLEST = 9  # if a side has fewer clients, nobody sits out: too few would be left to train
@@ -123,7 +123,7 @@ def _rejoined(a: Settings, sides: tuple[Cluster, Cluster], before: Split, engine
 def _best_server(servers: list[Server], asked: Ids, engine: Engine) -> Server:
     """The server with the lowest median loss, as one side's model may have been ruined. The first server if too few answer."""
     try:
-        _, losses = losses_under(stacked([s.theta for s in servers]), asked, engine)
+        _, losses = losses_under(stack_rows([s.theta for s in servers]), asked, engine)
     except TooFewReplies:
         return servers[0]
     return servers[int(np.median(np.where(np.isfinite(losses), losses, np.inf), 0).argmin())]
@@ -149,7 +149,7 @@ def _reassigned(a: Settings, sides: tuple[Cluster, Cluster], engine: Engine) -> 
     """
     asked, stay = _clients("waiting", sides), [c.members for c in sides]
     try:
-        clients, losses = losses_under(stacked([c.server.theta for c in sides]), asked, engine)
+        clients, losses = losses_under(stack_rows([c.server.theta for c in sides]), asked, engine)
     except TooFewReplies:
         return stay, [], None
     known = np.isin(clients, asked) & np.isfinite(losses).all(1)  # stand-ins do not count: they have trained a model

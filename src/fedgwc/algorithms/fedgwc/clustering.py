@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedgwc.algorithms.fedgwc.interactions import Features, affinity
 from fedgwc.algorithms.spectral import Assign, assign_labels, davies_bouldin, embedding
-from fedgwc.core.arguments import number, whole
+from fedgwc.core.arguments import integer, number
 from fedgwc.core.settings import convert
 from fedgwc.core.types import Ids
 
@@ -44,7 +44,7 @@ def fedgw_cluster(
     spectral embedding ("embedding", the release); `assign` how the embedding becomes labels. Clients whose affinities are
     equal up to rounding are never split.
     """
-    n_max, min_size, seed = whole(n_max, "n_max", 2), whole(min_size, "min_size", 1), whole(seed, "seed", 0, 2**32 - 1)
+    n_max, min_size, seed = integer(n_max, "n_max", 2), integer(min_size, "min_size", 1), integer(seed, "seed", 0, 2**32 - 1)
     number(below, "below", "a number", lambda x: x == x)
     convert(score, Score, "score")
     convert(assign, Assign, "assign")

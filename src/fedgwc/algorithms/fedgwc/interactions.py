@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedgwc.algorithms.perception import square, upv_distances
-from fedgwc.core.arguments import means, number, numbers
+from fedgwc.core.arguments import check_means, number, numbers
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import convert
 from fedgwc.core.types import Floats, Ids
@@ -31,7 +31,7 @@ def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alph
     new = np.array(numbers(gamma, "gamma"), np.float64)
     if new.ndim != 1:
         raise InputError(f"gamma must be a vector, one weight per client, got shape {new.shape}")
-    means(new, "gamma")
+    check_means(new, "gamma")
     ids, omega = _checked(cohort, rewards, len(new))
     move(new, ids, omega, _alpha(alpha, (len(ids),)))
     return new
@@ -57,7 +57,7 @@ def update_interactions(
         raise InputError(f"P must be square, one row and column per client, got shape {matrix.shape}")
     ids, omega = _checked(cohort, rewards, len(matrix))
     at = np.ix_(ids, ids)
-    means(matrix[at] if matrix is P else matrix, "P")
+    check_means(matrix[at] if matrix is P else matrix, "P")
     move(matrix, at, omega[:, None], _alpha(alpha, (len(ids), len(ids))))
     if out is not None and out is not matrix:
         out[...] = matrix

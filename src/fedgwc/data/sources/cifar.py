@@ -22,7 +22,7 @@ from torch import Tensor
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Ids
 from fedgwc.data.pool import Pool
-from fedgwc.data.sources.roots import Root, not_found, places
+from fedgwc.data.sources.roots import Root, candidate_folders, not_found
 from fedgwc.io import safe_pickle
 from fedgwc.io.checksum import check
 
@@ -127,7 +127,7 @@ def read(kind: Kind, root: Root = None, counts: tuple[int, int] = COUNTS) -> Cif
 
 def _find(kind: Kind, root: Root) -> tuple[Layout, Path]:
     """Find the first layout: unpacked before packed, python before binary."""
-    for place in places(kind.name, root):
+    for place in candidate_folders(kind.name, root):
         for layout in kind.layouts:
             for folder in (place / layout.folder, place):
                 if (folder / layout.test).is_file():

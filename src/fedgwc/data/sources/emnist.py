@@ -17,7 +17,7 @@ from fedgwc.data.build import federate
 from fedgwc.data.federation import Federation
 from fedgwc.data.groups import Group
 from fedgwc.data.pool import Pool
-from fedgwc.data.sources.roots import Root, not_found, places
+from fedgwc.data.sources.roots import Root, candidate_folders, not_found
 from fedgwc.io import idx
 
 BUNDLE = "gzip.zip"  # all EMNIST splits, as NIST offers them
@@ -80,7 +80,7 @@ def _pool(
 
 
 def _read(name: str, file: str, root: Root, ndim: int) -> NDArray[np.uint8]:
-    found = idx.find(places(name, root), file, BUNDLE if name == "emnist" else "")
+    found = idx.find(candidate_folders(name, root), file, BUNDLE if name == "emnist" else "")
     if found is None:
         raise not_found(name, [file, f"{file}.gz", *([BUNDLE] if name == "emnist" else [])], root)
     return idx.read(found[0], ndim, found[1])

@@ -28,7 +28,7 @@ from fedgwc.data import options
 from fedgwc.data.federation import Federation, Samples
 from fedgwc.data.held_out import split_clients
 from fedgwc.data.sources.images import ImageCache
-from fedgwc.data.sources.roots import Root, not_found, places
+from fedgwc.data.sources.roots import Root, candidate_folders, not_found
 from fedgwc.io.zips import BAD_ZIP, members
 
 MOST_CLASSES = 10**6
@@ -149,7 +149,7 @@ def _paper_note(split: UserSplit, users: UserSet) -> str:
 
 def open_split(users: UserSet, root: Root = None) -> UserSplit:
     """Read the two csv files, from their folder or the zip."""
-    for place in places(users.name, root):
+    for place in candidate_folders(users.name, root):
         for folder in (place / users.bundle, place):
             if (folder / users.train).is_file():
                 return read_split(_text(folder / users.train), _text(folder / "test.csv"), str(folder))
@@ -175,7 +175,7 @@ def open_cache(users: UserSet, split: UserSplit, root: Root = None, size: int = 
 
     It holds all of them, whatever the filter: other clients or another seed find them decoded.
     """
-    folders = [place / "images" for place in places(users.name, root)]
+    folders = [place / "images" for place in candidate_folders(users.name, root)]
     folder = next((f for f in folders if f.is_dir()), folders[0])
     return ImageCache(folder, split.images, size, folder.parent / "cache")
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedgwc.core.errors import InputError
 from fedgwc.data.sources import fedvision
 from fedgwc.data.sources.catalogue import SOURCES, File, Need, Source
-from fedgwc.data.sources.roots import Root, data_root, places
+from fedgwc.data.sources.roots import Root, candidate_folders, data_root
 from fedgwc.io.checksum import check
 from fedgwc.io.download import download
 
@@ -61,12 +61,12 @@ def status(name: str, root: Root = None, size: int = 224) -> Status:
     lacking = missing(name, root)
     fetchable = all(need.file for need in source.needs)
     by_hand = source.by_hand if lacking else ""
-    return Status(name, source.title, lacking, places(name, root), disk_needed(name, size), by_hand, fetchable)
+    return Status(name, source.title, lacking, candidate_folders(name, root), disk_needed(name, size), by_hand, fetchable)
 
 
 def missing(name: str, root: Root = None) -> tuple[str, ...]:
     """List missing files, each as its alternatives."""
-    return tuple(" or ".join(need.any_of) for need in find(name).needs if not _met(need, name, root))
+    return tuple(" or ".join(need.any_of) for need in find(name).needs if not _is_there(need, name, root))
 
 
 def disk_needed(name: str, size: int = 224) -> int:
@@ -84,8 +84,8 @@ def verify(name: str, root: Root = None) -> tuple[Check, ...]:
     source = find(name)
     files = {need.file: path for need in source.needs if need.file and (path := _path(need.file.name, name, root))}
     return (
-        *(_checked(file.name, partial(_sum, path, file)) for file, path in files.items()),
-        _checked("content", partial(source.read, root)),
+        *(_run_check(file.name, partial(_check_sum, path, file)) for file, path in files.items()),
+        _run_check("content", partial(source.read, root)),
     )
 
 
@@ -98,38 +98,40 @@ def prepare(
     """
     source, folder = find(name), data_root(root) / name
     # One after the other: a file that is fetched may meet later needs too.
-    fetched = [_fetched(n.file, folder, url, progress) for n in source.needs if n.file and not _met(n, name, root)]
+    fetched = [_fetch(n.file, folder, url, progress) for n in source.needs if n.file and not _is_there(n, name, root)]
     lacking = missing(name, root)
-    decoded = _decoded(name, root, size, progress) if source.images and not lacking else 0
+    decoded = _decode_all(name, root, size, progress) if source.images and not lacking else 0
     return Prepared(folder, tuple(fetched), decoded, lacking, source.by_hand if lacking else "")
 
 
-def _met(need: Need, name: str, root: Root) -> bool:
+def _is_there(need: Need, name: str, root: Root) -> bool:
     """Tell whether a needed file or folder is there.
 
     A pattern that ends with a slash wants a folder, any other a file.
     """
-    found = ((path, pattern) for place in places(name, root) for pattern in need.any_of for path in place.glob(pattern))
+    found = (
+        (path, pattern) for place in candidate_folders(name, root) for pattern in need.any_of for path in place.glob(pattern)
+    )
     return any(path.is_dir() if pattern.endswith("/") else path.is_file() for path, pattern in found)
 
 
 def _path(file: str, name: str, root: Root) -> Path | None:
-    return next((place / file for place in places(name, root) if (place / file).is_file()), None)
+    return next((place / file for place in candidate_folders(name, root) if (place / file).is_file()), None)
 
 
-def _sum(path: Path, file: File) -> str:
+def _check_sum(path: Path, file: File) -> str:
     check(path, file.checksum)
     return "the published checksum" if file.checksum else "no checksum is published"
 
 
-def _checked(what: str, run: Callable[[], str]) -> Check:
+def _run_check(what: str, run: Callable[[], str]) -> Check:
     try:
         return Check(what, True, run())
     except InputError as error:
         return Check(what, False, str(error))
 
 
-def _fetched(file: File, folder: Path, url: str | None, progress: Progress | None) -> Path:
+def _fetch(file: File, folder: Path, url: str | None, progress: Progress | None) -> Path:
     addresses = file.urls
     if url:
         addresses = (url if url.endswith(file.name) else f"{url.rstrip('/')}/{file.name}",)
@@ -143,7 +145,7 @@ def _fetched(file: File, folder: Path, url: str | None, progress: Progress | Non
     raise InputError("; ".join(trouble))
 
 
-def _decoded(name: str, root: Root, size: int, progress: Progress | None) -> int:
+def _decode_all(name: str, root: Root, size: int, progress: Progress | None) -> int:
     """Decode all images of the train csv in the folder.
 
     The global test images too, where they are there.

@@ -20,7 +20,7 @@ from fedgwc.data import options
 from fedgwc.data.federation import Federation
 from fedgwc.data.held_out import split_clients
 from fedgwc.data.rows import Rows
-from fedgwc.data.sources.roots import Root, not_found, places
+from fedgwc.data.sources.roots import Root, candidate_folders, not_found
 
 N_CLASSES = 62
 SIDE = 28
@@ -50,7 +50,7 @@ def leaf_femnist(
     """
     folder = _folder(root)
     if (folder / "train").is_dir() and (folder / "test").is_dir():
-        data, train, test, names, n_users = _given_split(read(folder / "train"), read(folder / "test"), min_images)
+        data, train, test, names, n_users = _join_split(read(folder / "train"), read(folder / "test"), min_images)
     else:
         data = read(folder)
         kept = {i: rows for i, rows in enumerate(data.users.values()) if len(rows) >= min_images}
@@ -93,7 +93,7 @@ def read(folder: Path) -> Shards:
 
 
 def _folder(root: Root) -> Path:
-    for place in places("leaf_femnist", root):
+    for place in candidate_folders("leaf_femnist", root):
         for folder in (place, place / "all_data", place / "data", place / "data" / "all_data"):
             if (folder / "train").is_dir() or any(folder.glob("*.json")):
                 return folder
@@ -120,7 +120,7 @@ def _samples(data: dict[str, Any], n: int, user: str, path: Path) -> tuple[NDArr
     return np.rint(x * 255).astype(np.uint8).reshape(n, 1, SIDE, SIDE), y
 
 
-def _given_split(train: Shards, test: Shards, least: int) -> tuple[Shards, Rows, Rows, list[str], int]:
+def _join_split(train: Shards, test: Shards, least: int) -> tuple[Shards, Rows, Rows, list[str], int]:
     """Join LEAF's own training and test samples.
 
     Returns all samples, the rows of the users that stay, their names, and the number of users.

@@ -36,9 +36,9 @@ class PixelStore:
         self._since_drop = 0
 
     def marked(self, row: int) -> bool:
-        """Tell which images are marked as present.
+        """Tell whether an image is marked as present.
 
-        `has` makes sure, at the price of reading them.
+        `has` makes sure, at the price of reading it.
         """
         if not self._marks[row] and (mark := _marks(self._marks_fd, 1, row)[0]):  # another process may have written it since
             self._marks[row] = mark

@@ -19,7 +19,7 @@ def data_root(root: Root = None) -> Path:
     return Path(root or os.environ.get(VARIABLE) or "~/.cache/fedgwc").expanduser()
 
 
-def places(name: str, root: Root = None) -> tuple[Path, ...]:
+def candidate_folders(name: str, root: Root = None) -> tuple[Path, ...]:
     """List folders that may hold the data set `name`.
 
     Its own under the root, or the root itself.
@@ -29,7 +29,7 @@ def places(name: str, root: Root = None) -> tuple[Path, ...]:
 
 
 def not_found(name: str, wanted: Sequence[str], root: Root = None) -> NotHere:
-    looked = " and ".join(str(place) for place in places(name, root))
+    looked = " and ".join(str(place) for place in candidate_folders(name, root))
     return NotHere(
         f"no {name} data: looked in {looked} for {' or '.join(wanted)}; run `fedgwc data prepare {name}`, "
         f"or set data.root (or the variable {VARIABLE}) to the folder that holds them"

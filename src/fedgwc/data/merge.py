@@ -16,7 +16,7 @@ from fedgwc.data.rows import Rows
 KIND = ("samples of shape", "pixels of type", "numbers of classes", "means", "deviations", "augmentation", "splits")
 
 
-def union(federations: Sequence[Federation]) -> Federation:
+def merge(federations: Sequence[Federation]) -> Federation:
     """Merge the clients of several federations, numbered in their order."""
     first = federations[0]
     for other in federations[1:]:
@@ -24,17 +24,17 @@ def union(federations: Sequence[Federation]) -> Federation:
             if a != b:
                 raise InputError(f"only federations of one kind run together, got {name} {a} and {b}; run these one by one")
     data: list[tuple[Tensor, Tensor]] = []
-    place = []  # which of `data` a federation uses
+    source = []  # which of `data` a federation uses
     for f in federations:
         if not isinstance(f.x, Tensor):
             raise InputError(f"{f.name} reads its images from disk as it goes; such runs cannot be run together")
         same = (i for i, (x, y) in enumerate(data) if f.x.shape == x.shape and torch.equal(f.x, x) and torch.equal(f.y, y))
-        place.append(next(same, len(data)))
-        if place[-1] == len(data):
+        source.append(next(same, len(data)))
+        if source[-1] == len(data):
             data.append((f.x, f.y))
-    starts = np.cumsum([0] + [len(x) for x, _ in data])[place]
+    starts = np.cumsum([0] + [len(x) for x, _ in data])[source]
     x, y = (torch.cat([d[i] for d in data]) if len(data) > 1 else data[0][i] for i in (0, 1))
-    rows = {split: _joined([f.rows(split) for f in federations], starts) for split in first.splits}
+    rows = {split: _concatenate([f.rows(split) for f in federations], starts) for split in first.splits}
     joined = replace(first, x=x, y=y, train=rows["train"], test=rows["test"], validation=rows.get("validation"))
     return replace(joined, groups=None, notes=(), global_test=None, client_names=())
 
@@ -43,5 +43,5 @@ def _kind(f: Federation) -> tuple[object, ...]:
     return (f.shape, f.x.dtype, f.n_classes, f.mean, f.std, f.augment, tuple(f.splits))
 
 
-def _joined(parts: Sequence[Rows], starts: np.ndarray) -> Rows:
+def _concatenate(parts: Sequence[Rows], starts: np.ndarray) -> Rows:
     return Rows.of([rows[k] + start for rows, start in zip(parts, starts, strict=True) for k in range(len(rows))])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedgwc.core.errors import InputError
-from fedgwc.engines.probe import check_fits
+from fedgwc.engines.model_check import check_fits
 from fedgwc.engines.simulator import Simulator
 from fedgwc.runs.experiment import load
 

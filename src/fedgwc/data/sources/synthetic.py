@@ -25,18 +25,18 @@ from fedgwc.data.sources.fedvision import INATURALIST, LANDMARKS, UserSet
 from fedgwc.data.sources.roots import Root, data_root
 
 FOLDER = "made-1"  # below the data root; another number whenever what is written here changes
-IMAGES = (1000, 500)  # train and test images of a made CIFAR; ten and five of each of 100 classes
+IMAGES = (1000, 500)  # train and test images of a synthetic CIFAR; ten and five of each of 100 classes
 EMNIST = {"train": 940, "test": 470}  # twenty and ten of each of 47 classes
 
 
-def made_root(root: Root = None) -> Path:
+def synthetic_root(root: Root = None) -> Path:
     return data_root(root) / FOLDER
 
 
 def settings(name: str, root: Path) -> dict[str, Any]:
     """Return the [data] settings for reading the files of `write`.
 
-    None: files of this data set cannot be generated.
+    There are none if its files cannot be generated.
     """
     if name not in WRITERS:
         return {}
