@@ -158,7 +158,7 @@ def names(values: Any) -> tuple[str, ...]:
 
 
 def is_number(text: str) -> bool:
-    """Tell whether `int` can read a text: to `isdigit` alone a superscript is a digit too."""
+    """Tell whether `int` reads a text; `isdigit` accepts superscripts too."""
     return text.isascii() and text.isdigit()
 
 

@@ -37,7 +37,7 @@ from fedgwc.runs.experiment import Experiment, load
 
 log = logging.getLogger("fedgwc")
 
-Recipe = str | os.PathLike[str] | Mapping[str, Any] | Experiment | None
+Recipe = str | os.PathLike[str] | Mapping[str, Any] | Experiment | None  # its name, file or tables; None: the default
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Served:
 
 
 def client_app(recipe: Recipe = None) -> ClientApp:
-    """Make a ready-made client app for a recipe (name, file, tables or experiment)."""
+    """Make a ready-made client app for a recipe."""
     app = private_losses(ClientApp())
     job = recipe if isinstance(recipe, Experiment) else load(recipe)
 
@@ -155,7 +155,7 @@ def train_clients(me: Served, content: RecordDict) -> RecordDict:
 def train_one(
     engine: Simulator, client: int, number: int, start: Tensor, seed: int, work: Work | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Train one client: its model [D] and losses [S], NaN if it cannot train.
+    """Train one client: its model [D] and losses [S]; NaN: impossible.
 
     Minibatches follow from (seed, number), wherever data lie.
     """
@@ -180,7 +180,7 @@ def score_clients(me: Served, content: RecordDict, private: bool = False) -> Rec
 
 
 def best_models(clients: Ids, losses: Floats) -> Floats:
-    """Replace losses [n] by 0 for each client's best model, 1 for others.
+    """Replace losses [n] by 0 for each client's best model, else 1.
 
     >>> best_models(np.array([5, 5, 7, 7]), np.array([0.3, 0.2, 0.1, np.nan])).tolist()
     [1.0, 0.0, 0.0, 1.0]

@@ -113,7 +113,7 @@ class FlowerEngine:
         return _scores(scored)
 
     def losses(self, names: Sequence[str], models: Tensor) -> dict[str, Tensor]:
-        """Return losses [M] of all models for clients without a number, by name."""
+        """Return newcomers' losses [M] of all models, by name."""
         first = len(self.roster)
         tasks = [Task(first + i, name, m) for i, name in enumerate(names) for m in range(len(models))]
         found: dict[str, list[float]] = {}
@@ -151,7 +151,7 @@ class FlowerEngine:
     # One exchange
 
     def _ask(self, tasks: list[Task], put: Put, read: Read[Answer]) -> list[Answer]:
-        """Ask nodes and return all valid answers, in the order of the tasks."""
+        """Ask nodes; return all valid answers in the tasks' order."""
         at, order = self.roster.node, {task: i for i, task in enumerate(tasks)}
         by_node = groupby(sorted(tasks, key=lambda t: (at[t.name], t.number, t.row)), key=lambda t: at[t.name])
         asked = [(node, question) for node, mine in by_node for question in put(list(mine))]
@@ -217,7 +217,7 @@ class FlowerEngine:
 
 
 def _scores(scored: list[Scored]) -> Scores:
-    """Collect scores by class if all clients told them, else in one column."""
+    """Collect scores, by class if all clients told them so."""
     clients, loss = np.array([s.task.number for s in scored], np.int64), np.array([s.loss for s in scored], np.float64)
     widths = {len(s.total) for s in scored} or {1}
     if len(widths) > 1:

@@ -131,7 +131,7 @@ def error_reason(error: Error) -> str:
 
 
 def is_away(reply: Reply | None) -> bool:
-    """Tell whether a node is away: no reply, or the SuperLink's error in its place."""
+    """Tell whether nobody answered, or the SuperLink in a node's place."""
     return reply is None or (isinstance(reply, Message) and reply.has_error() and reply.error.code in AWAY)
 
 

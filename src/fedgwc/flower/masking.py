@@ -56,7 +56,7 @@ def public_key(secret: bytes) -> bytes:
 
 
 def is_valid_key(key: bytes) -> bool:
-    """Tell whether a public key gives secrets: some points give everybody the same."""
+    """Tell whether a public key is sound: some give everybody one secret."""
     try:
         X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
     except ValueError:
@@ -65,7 +65,7 @@ def is_valid_key(key: bytes) -> bool:
 
 
 def mask(secret: bytes, keys: Iterable[bytes], purpose: bytes, shape: tuple[int, ...]) -> Words:
-    """Compute the mask of the owner of `secret` for a sum over `keys`.
+    """Compute the mask of `secret`'s owner for a sum over `keys`.
 
     All parties must name the same keys and the same purpose, or nothing cancels. A secret and a purpose may be used once.
     """

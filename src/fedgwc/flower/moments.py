@@ -33,7 +33,7 @@ def padded(losses: Sequence[Sequence[float]], n_steps: int) -> Floats:
 
 
 def moments(losses: Floats, weights: Floats, centre: Floats) -> Floats:
-    """Sum d and d^2, d = loss - centre, by weights: [2, S].
+    """Sum weighted deviations from the centre, and their squares: [2, S].
 
     losses [n, S] with NaN, weights [n], centre [S].
     """

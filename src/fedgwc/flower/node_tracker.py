@@ -99,7 +99,7 @@ class NodeTracker:
                 log.error("node %d failed to introduce itself: %.300s", node, reason)
 
     def _refuse(self, node: int, reason: str) -> None:
-        """Exclude a node and tell it why: its operator may never see the server's log."""
+        """Exclude a node and send it the reason for its log."""
         self._refused.add(node)
         log.error("node %d is refused: %.300s", node, reason)
         self.mailbox.send([_query(node, refused=reason[:300])], QUERY_SECONDS)
@@ -152,7 +152,10 @@ class NodeTracker:
         log.info("node %d serves %d clients, %d of them new", node, len(names) - len(taken), len(fresh))
 
     def _up_to_limit(self, node: int, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Drop new clients beyond the limit: names cost a node nothing, and the server memory and time."""
+        """Drop a node's new clients beyond `max_clients`.
+
+        Names cost a node nothing, and the server memory and time.
+        """
         known = {*self.roster.names, *self.newcomers}
         fresh = [n for n in names if n not in known]
         over = fresh[max(0, self.max_clients - len(known)) :] if self.allowed is None else []
@@ -193,7 +196,7 @@ class NodeTracker:
         return len(self.roster.available()) + sum(map(self.roster.is_reachable, self.newcomers.values()))
 
     def sorted_newcomers(self) -> list[str]:
-        """List clients without a number, so that client 10 comes after client 9."""
+        """List newcomers in order: client 10 comes after client 9."""
         return sorted(self.newcomers, key=lambda n: (not checks.is_number(n), int(n) if checks.is_number(n) else 0, n))
 
 

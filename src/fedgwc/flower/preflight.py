@@ -40,7 +40,7 @@ class SamplesClients(Protocol):
 
 
 def describe_data(job: Experiment) -> DataDescription | None:
-    """Describe the data by the recipe or its data set; None: only nodes know."""
+    """Describe the recipe's data; None: only nodes know them."""
     table = job.tables["data"]
     if {"shape", "n_classes"} <= table.keys():
         return call(DataDescription, {key: table[key] for key in table.keys() & DataDescription.__dataclass_fields__}, "data")
@@ -53,7 +53,7 @@ def describe_data(job: Experiment) -> DataDescription | None:
 
 
 def own_data_problem(job: Experiment) -> str:
-    """Say why nodes cannot bring data of their own; empty if they can.
+    """Say why nodes cannot bring their own data, if so.
 
     The recipe's [data] holds for their files too.
     """
@@ -67,14 +67,14 @@ def own_data_problem(job: Experiment) -> str:
 
 
 def n_grouped_clients(job: Experiment) -> int | None:
-    """Count the clients to which the recipe deals its data; None: data come with theirs."""
+    """Count clients of the recipe's groups; None: it has none."""
     data = {**job.defaults()["data"], **job.tables["data"]}
     groups = convert(data["groups"], tuple[Group, ...], "data.groups") if "groups" in data else ()
     return None if "partition_file" in job.tables["data"] else sum(group.clients for group in groups) or None
 
 
 def n_recipe_clients(job: Experiment) -> int | None:
-    """Count clients that the recipe names by number; None: nodes bring their own."""
+    """Count the recipe's clients; None: nodes may bring their own."""
     return n_grouped_clients(job) if own_data_problem(job) else None
 
 
@@ -91,7 +91,7 @@ def check_algorithm(algorithm: Algorithm[Any], options: Options) -> None:
 
 
 def check_n_clients(algorithm: Algorithm[Any], options: Options, n_clients: int) -> None:
-    """Refuse too few clients for a round, or too many for the algorithm."""
+    """Refuse too few clients for a round, or too many altogether."""
     if n_clients < options.min_clients:
         raise InputError(
             f"the recipe has {n_clients} clients, and the server waits for min-clients = {options.min_clients} before it starts; "
@@ -140,7 +140,7 @@ def server_simulator(job: Experiment, data: DataDescription) -> Simulator:
 
 
 def placeholder_federation(data: DataDescription) -> Federation:
-    """Make a federation of one empty sample, for which a model can be built."""
+    """Make a federation of one empty sample, to build models for."""
     rows = Rows.of([np.zeros(1, np.int64)])
     x, y = torch.zeros(1, *data.shape), torch.zeros(1, dtype=torch.int64)
     return Federation(x, y, rows, rows, data.n_classes, mean=data.mean, std=data.std)

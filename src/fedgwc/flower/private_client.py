@@ -65,7 +65,7 @@ def keep_losses(message: Message, context: Context, call_next: ClientAppCallable
 
 
 def is_private(message: Message, context: Context) -> bool:
-    """Tell whether losses are to stay private; refuse otherwise where the node insists."""
+    """Tell whether losses stay private; refuse if the node insists."""
     asked = any(record.get(PRIVATE) is True for record in message.content.config_records.values())
     if not asked and context.node_config.get(PRIVATE):
         raise InputError(f"this node keeps its losses private; start the run with {PRIVATE} = true")
@@ -93,7 +93,7 @@ def forget(state: RecordDict) -> None:
 
 
 def check_losses(losses: Sequence[float]) -> None:
-    """Refuse losses that would spoil a sum, since a sum does not show whose did."""
+    """Refuse losses that would spoil a sum unnoticed."""
     if not len(losses) or not (np.abs(losses) <= LARGEST).all():
         raise InputError(f"private losses must be between -{LARGEST:g} and {LARGEST:g}, one per local step")
 
@@ -156,5 +156,5 @@ def own_rewards(state: RecordDict, content: RecordDict) -> RecordDict:
 
 
 def _means_purpose(model: str, statistics: ConfigRecord) -> bytes:
-    """Bind the second mask to other words than the first, so that none is used twice."""
+    """Bind the second mask to other words than the first."""
     return json.dumps([model, statistics["mean"], statistics["variance"]]).encode()

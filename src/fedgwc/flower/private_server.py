@@ -56,7 +56,7 @@ class Cohort:
 
     @property
     def keys(self) -> list[bytes]:
-        """One per node."""
+        """Return one key per node, sorted."""
         return sorted({kept.key for kept in self.members.values()})
 
 
@@ -70,7 +70,7 @@ class CohortStatistics:
 
 
 def private_losses_for(algorithm: Any, note: Path | None = None) -> PrivateLosses | None:
-    """Return the private exchanges for an algorithm; None if it needs no losses."""
+    """Return an algorithm's private exchanges; None: it needs no losses."""
     learns_from = algorithm.learns_from if isinstance(algorithm, SaysWhatItNeeds) else None
     if learns_from == "sums":  # IFCA's clients say which model fits best, not how well
         return None
@@ -109,7 +109,7 @@ class PrivateLosses:
         return rewards, np.array([by_row.get(a.task.row, UNKNOWN_READINGS) for a in answers])
 
     def _is_first_attempt(self, number: int) -> bool:
-        """Note a round whose losses are summed; False if that was done before."""
+        """Note that a round's losses are summed; False: again."""
         if self.note is None:
             return True
         if self.note.exists() and _number_in(self.note) >= number:
@@ -119,7 +119,7 @@ class PrivateLosses:
         return True
 
     def _cohorts(self, answers: Sequence[Trained]) -> dict[int, Cohort]:
-        """Group answers by model; fewer than three clients could not hide in a sum."""
+        """Group answers by model, leaving out cohorts below three clients."""
         found = {}
         for row in sorted({a.task.row for a in answers}):
             cohort = {a.task: a.kept for a in answers if a.task.row == row and a.kept is not None}

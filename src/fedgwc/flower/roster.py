@@ -148,5 +148,5 @@ class Roster:
         self.counts = {k: row for k, row in enumerate(saved.counts) if row.any()}
 
     def class_counts(self) -> Ids | None:
-        """Return class counts [N, C], or None if not every client shares its own."""
+        """Return class counts [N, C]; None: not all clients share theirs."""
         return self.save().counts if len(self.counts) == len(self) else None

@@ -107,7 +107,7 @@ class NodesSite(Site[Members]):
         time.sleep(options.pause)
 
     def _wait_for_enough(self, number: int) -> None:
-        """Wait for as many clients as a model needs, which is no attempt."""
+        """Wait for as many clients as a model needs."""
         options, tracker, began = self.options, self.tracker, time.monotonic()
         tracker.update()
         if tracker.n_present < options.min_replies:
@@ -158,7 +158,7 @@ class NodesSite(Site[Members]):
         self._has_warned = True
 
     def evaluate(self, number: int, clustering: Clustering) -> dict[str, Any]:
-        """Return test scores of the models that were sent, and how many answered."""
+        """Return test scores of the models sent, and numbers of answers."""
         tested, roster = np.array(self.engine.tested, np.float64).reshape(-1, 3), self.roster
         row: dict[str, Any] = {}
         if len(tested):

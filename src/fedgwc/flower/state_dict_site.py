@@ -96,7 +96,7 @@ class StateDictSite(NodesSite):
         return {name: int(row) for name, row in zip(self.roster.names, clustering.labels, strict=True)}
 
     def _evaluate_at_clients(self, clustering: Clustering) -> MetricRecord:
-        """Average each client's own test metrics of its cluster's model; an app without any is left out."""
+        """Average the clients' own test metrics of their clusters' models."""
         here = self.roster.available()
         tasks = [Task(int(k), self.roster.names[k], int(clustering.labels[k])) for k in here]
         questions = self.wire.evaluate(tasks, clustering.models, "test", self.last)
@@ -116,7 +116,7 @@ class StateDictSite(NodesSite):
 
 
 def _metric(key: str, value: Any) -> Any:
-    """Turn numbers of numpy and torch into Python's, as Flower's records take them."""
+    """Convert numbers of numpy and torch for Flower's records."""
     if isinstance(value, int | float | list) and not isinstance(value, bool):
         return value
     try:

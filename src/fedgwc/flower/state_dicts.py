@@ -35,7 +35,7 @@ BUFFERS = ("running_mean", "running_var")  # averaged, but no parameters: moment
 
 
 def read_identity(reply: Message, node: int) -> Identity:
-    """Read the name that a client gives itself, or use its node's number."""
+    """Read a client's own name, or use its node's number."""
     if reply.has_error() and NO_QUERY not in (reply.error.reason or ""):
         raise Invalid(error_reason(reply.error))
     for record in reply.content.config_records.values() if reply.has_content() else ():
@@ -107,14 +107,14 @@ class StateDictWire:
 
     @property
     def compares_models(self) -> bool:
-        """One model per message: a client that keeps its losses cannot compare them."""
+        """Tell whether clients can compare models: not if losses stay private."""
         return not self.private
 
     def train(self, tasks: Sequence[Task], models: Tensor, seed: int, number: int) -> list[Question]:
         return self._questions(tasks, models, "train", number)
 
     def evaluate(self, tasks: Sequence[Task], models: Tensor, split: Split, number: int) -> list[Question]:
-        """Ask for a model's scores: training tells losses, the app its test metrics."""
+        """Ask for a model's training losses or test metrics."""
         return self._questions(tasks, models, "train" if split == "train" else "evaluate", number)
 
     def _questions(self, tasks: Sequence[Task], models: Tensor, kind: Kind, number: int) -> list[Question]:

@@ -134,7 +134,7 @@ def fingerprint(model: FlatModel) -> str:
 
 
 def read_losses(content: RecordDict, record: str, private: bool, most: int) -> tuple[Floats, KeptLosses | None]:
-    """Read a client's losses or, if they are private, their number and key."""
+    """Read a client's losses or, if private, their number."""
     metrics = content.metric_records.get(record, MetricRecord())
     if not private:
         return checks.losses(metrics, most=most), None
@@ -213,7 +213,7 @@ class RecipeWire:
         return Trained(task, vector, losses, size, counts, (loss, right, total) if total else None, kept)
 
     def _most_steps(self, size: int) -> int:
-        """Return the most local steps that a client with `size` samples can make."""
+        """Return the most local steps that `size` samples make."""
         if self.local is None:
             return self.max_steps
         if self.local.steps is not None:  # the operator's own words

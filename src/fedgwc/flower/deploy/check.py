@@ -61,7 +61,10 @@ def _flower() -> Iterator[Finding]:
 
 
 def _place(folder: Path) -> Iterator[Finding]:
-    """Check that the folder was not moved: a copy would write into the original's run."""
+    """Check that the folder was not moved or copied.
+
+    A copy would write into the original's run.
+    """
     here = folder.resolve()
     trusted = Path(str(_toml(folder / "flwr" / "config.toml")["superlink"]["tls"].get("root-certificates", "")))
     if trusted != here / "ca" / "ca.crt":
@@ -84,7 +87,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _elsewhere(own: list[Path]) -> str:
-    """Find a file of the same name with other code that this process uses."""
+    """Find code in use that differs from the nodes' copy."""
     by_name = {path.name: path.read_bytes() for path in own}
     files = [path for path in map(Path, plugin_files()) if path.name in by_name and path.is_file()]
     return next((str(path) for path in files if path.read_bytes() != by_name[path.name]), "")

@@ -39,7 +39,7 @@ def flwr(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def _json(text: str) -> dict[str, Any] | None:
-    """Find the JSON object in an output that may begin with other lines."""
+    """Find the JSON object after an output's other lines."""
     start = text.find("{")
     try:
         found = json.loads(text[start:]) if start >= 0 else None
@@ -115,7 +115,7 @@ def status(folder: Path, run: int) -> Status:
 
 
 def wait(folder: Path, run: int, tell: Callable[[str], None], poll: float = 2.0, patience: float = 300.0) -> Status:
-    """Follow a run to its end, retrying an unreachable server for `patience` seconds."""
+    """Follow a run to its end; retry the server for `patience` seconds."""
     last, heard = "", time.monotonic()
     while True:
         try:

@@ -31,7 +31,7 @@ def address(host: str, port: int) -> str:
 
 
 def exposure_warning(bind: str, port: int) -> str:
-    """Warn an operator whose server listens on more than loopback; empty if not."""
+    """Warn of a server that other machines reach; empty if none do."""
     if is_loopback(bind):
         return ""
     return (

@@ -44,7 +44,7 @@ def _describe_nodes_data(job: Experiment) -> DataDescription | None:
 
 
 def _describe_recipe_data(job: Experiment) -> tuple[DataDescription | None, int | None]:
-    """Describe the recipe's data and count its clients, as far as known here."""
+    """Describe the recipe's data and count its clients, if known here."""
     federation = _federation_here(job)
     if federation is not None:
         return DataDescription.of(federation), federation.n_clients

@@ -19,7 +19,7 @@ from fedgwc.io.atomic import write_atomically
 
 
 def renew(folder: Path, new_authority: bool = False) -> list[str]:
-    """Make a new certificate for the server's key; return what is left to do.
+    """Renew the server's certificate; return what is left to do.
 
     The authority's own is made anew where it would end before the server's. While its key stays, what it signed holds under
     its old certificate and under its new one, so no order of copying or restarting is wrong. With another key all copies
@@ -58,7 +58,7 @@ def _kept(folder: Path, certificate: x509.Certificate) -> Authority:
 
 
 def _servers_key(folder: Path) -> CertificatePublicKeyTypes:
-    """Load the server's public key; the private one may be on the server only."""
+    """Load the server's public key; the private one may be elsewhere."""
     path = folder / "superlink" / "server.key"
     return _key(path).public_key() if path.exists() else _certificate(path.with_name("server.crt")).public_key()
 
@@ -81,7 +81,7 @@ def _certificate(path: Path) -> x509.Certificate:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replace a file and keep its mode; a new one is for its owner only."""
+    """Replace a file and keep its mode, 600 for a new one."""
     there = path.exists()
     if not there or path.read_bytes() != data:
         write_atomically(path, data, stat.S_IMODE(path.stat().st_mode) if there else 0o600)

@@ -18,7 +18,7 @@ Authority = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """Write a new file that has mode 600 from its first moment on."""
+    """Write a new file with mode 600 from the start."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(data)

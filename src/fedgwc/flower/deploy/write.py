@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def proxied(self) -> bool:
-        """Tell whether nodes connect through a proxy: the server listens on loopback only."""
+        """Tell whether nodes connect through a proxy."""
         return network.is_loopback(self.bind) and not network.is_loopback(self.host)
 
     @property
@@ -97,7 +97,7 @@ def certificate_folders(folder: Path) -> list[Path]:
 
 
 def init(folder: Path, plan: Plan, own: Iterable[str] = ()) -> list[str]:
-    """Write a federation into a new or empty folder; return each node's configuration.
+    """Write a federation's folder; return each node's configuration.
 
     `own` are files of one's own code, which go with the app.
     """
@@ -134,7 +134,7 @@ def init(folder: Path, plan: Plan, own: Iterable[str] = ()) -> list[str]:
 
 
 def _own_file(name: str) -> Path:
-    """Accept a file of one's own code, which the app can carry to nodes."""
+    """Accept a file of one's own code; refuse installed modules."""
     if not name.endswith(".py"):
         raise InputError(f"--use {name}: the app carries files to the nodes, and no installed modules; give a FILE.py")
     return Path(name)
