@@ -130,7 +130,7 @@ def test_scores_equal_those_of_the_plain_loop(name: str, how: str, graphs: bool,
     torch.manual_seed(0)
     federation, module = photographs([40, 7, 25, 16, 3]), NETS[name]()
     plain, fast, chunked = (
-        Simulator(federation, module, settings=EngineSettings(precision="float32", **settings))  # type: ignore[arg-type]
+        Simulator(federation, module, settings=EngineSettings(precision="float32", **settings))
         for settings in (
             {"device": "cpu", "how": "one-by-one"},
             {"device": "cuda", "how": how, "graphs": graphs},
