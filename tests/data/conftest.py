@@ -3,10 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_files import COUNTS
 
 from fedgwc.data.sources.cifar import CIFAR100
 from fedgwc.data.sources.synthetic import write_cifar
+
+from .made_files import COUNTS
 
 
 @pytest.fixture

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_files import COUNTS, packed
 
 from fedgwc.core.errors import InputError
-from fedgwc.data import Group
+from fedgwc.data import Federation, Group
 from fedgwc.data.sources import cifar, cifar_sets
 from fedgwc.data.sources.synthetic import cifar_batches, write_cifar
 from fedgwc.io.checksum import checksum
+
+from .made_files import COUNTS, packed
 
 
 def with_checksum(kind: cifar.Kind, archive: Path) -> cifar.Kind:
@@ -117,7 +118,7 @@ def test_missing_data_says_where_it_looked(tmp_path: Path) -> None:
         cifar.read(cifar.CIFAR100, tmp_path, COUNTS)
 
 
-def federation(folder: Path, partition: Path | None = None, groups: tuple[Group, ...] = ()) -> cifar_sets.Federation:
+def federation(folder: Path, partition: Path | None = None, groups: tuple[Group, ...] = ()) -> Federation:
     path = str(partition) if partition else None
     return cifar_sets._federation(cifar.CIFAR100, str(folder), groups, 2, 1, 0, True, path, COUNTS)
 

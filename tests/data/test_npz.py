@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedgwc.io.npz import read_npz
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_plain_arrays_come_back(tmp_path: Path, save) -> None:
+def test_plain_arrays_come_back(tmp_path: Path, save: Callable[..., None]) -> None:
     arrays = {
         "f": np.arange(6.0).reshape(2, 3),
         "fortran": np.asfortranarray(np.arange(6).reshape(2, 3)),
@@ -81,7 +82,7 @@ def test_a_member_cannot_promise_more_than_it_holds(tmp_path: Path) -> None:
         read_npz(packed(tmp_path / "b.npz", npy((1,), body=bytes(8)), zipfile.ZIP_BZIP2))
 
 
-def test_no_more_is_unpacked_than_memory_holds(tmp_path: Path, monkeypatch) -> None:
+def test_no_more_is_unpacked_than_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert npz.memory() > 2**30
     path = tmp_path / "a.npz"
     np.savez_compressed(path, x=np.zeros(2**17), y=np.zeros(2))

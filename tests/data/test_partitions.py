@@ -423,11 +423,11 @@ def test_shares_are_met_within_a_sample(n_clients: int, n_classes: int, size: in
         (lambda: dirichlet([], 1, 1, 0), "non-empty"),
         (lambda: dirichlet([0.5, 1], 1, 1, 0), "integers"),
         (lambda: dirichlet(LABELS, 0, 1, 0), "at least one client"),
-        (lambda: dirichlet(LABELS, 4, 3.5, 0), "must be whole numbers, got 4, 3.5"),
-        (lambda: dirichlet(LABELS, 4.0, 3, 0), "must be whole numbers, got 4.0, 3"),
+        (lambda: dirichlet(LABELS, 4, 3.5, 0), "must be whole numbers, got 4, 3.5"),  # type: ignore[arg-type]
+        (lambda: dirichlet(LABELS, 4.0, 3, 0), "must be whole numbers, got 4.0, 3"),  # type: ignore[arg-type]
         (lambda: dirichlet(LABELS, 4, 3, -1), "seed must be a whole number >= 0, got -1"),
-        (lambda: iid(LABELS, 4, 3, "a"), "seed must be a whole number >= 0, got 'a'"),
-        (lambda: dirichlet(LABELS, 4, 3, 0, alpha=None), "alpha must be >= 0, got None"),
+        (lambda: iid(LABELS, 4, 3, "a"), "seed must be a whole number >= 0, got 'a'"),  # type: ignore[arg-type]
+        (lambda: dirichlet(LABELS, 4, 3, 0, alpha=None), "alpha must be >= 0, got None"),  # type: ignore[arg-type]
         (lambda: shards(LABELS, 2, 30, 0, shards=7), "choose a divisor"),
         (lambda: classes(LABELS, 2, 30, 0, classes=11), r"classes must be in 1\.\.10, .* got 11"),
         (lambda: dirichlet_per_class(LABELS, 2, 30, 0, alpha=0), "alpha must be > 0"),

@@ -13,7 +13,7 @@ from fedgwc.core.errors import InputError
 from fedgwc.data import SHIFTS, Group, digits
 from fedgwc.data.shifts import Samples, blur, check_shift, noise, permute, relabel, rotate
 
-SOME = {"blur": 1.0, "rotate": 90.0, "relabel": 1, "permute": 1, "noise": 0.5}
+SOME: dict[str, float] = {"blur": 1.0, "rotate": 90.0, "relabel": 1, "permute": 1, "noise": 0.5}
 
 
 def images(x: torch.Tensor, y: tuple[int, ...] = (0,)) -> Samples:
@@ -24,14 +24,19 @@ def labels(*y: int, seed: int = 0) -> Samples:
     return Samples(torch.zeros(len(y), 1), torch.tensor(y), 10, seed=seed)
 
 
+def four(name: str, value: Any) -> Group:
+    """Return a group of four clients with one shift."""
+    return Group(4, **{name: value})
+
+
 @pytest.mark.parametrize("name", SHIFTS)
 def test_a_shift_reaches_its_group_and_no_other(name: str) -> None:
     """And who has which sample stays as it is."""
     plain = digits(seed=0, groups=(Group(4), Group(4)))
-    shifted = digits(seed=0, groups=(Group(4), Group(4, **{name: SOME[name]})))
+    shifted = digits(seed=0, groups=(Group(4), four(name, SOME[name])))
     assert np.array_equal(plain.train.flat, shifted.train.flat)
     mine = torch.from_numpy(np.concatenate([*(shifted.train[k] for k in range(4, 8)), *(shifted.test[k] for k in range(4, 8))]))
-    changed = (plain.x != shifted.x).flatten(1).any(1) | (plain.y != shifted.y)
+    changed = (plain.x[:] != shifted.x[:]).flatten(1).any(1) | (plain.y != shifted.y)
     assert changed[mine].any()
     changed[mine] = False
     assert not changed.any()
@@ -39,7 +44,7 @@ def test_a_shift_reaches_its_group_and_no_other(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHIFTS)
 def test_zero_turns_a_shift_off(name: str) -> None:
-    assert Group(4, **{name: 0}) == Group(4)
+    assert four(name, 0) == Group(4)
 
 
 @pytest.mark.parametrize("name", SHIFTS)
@@ -109,7 +114,7 @@ def test_shifts_are_applied_in_the_order_of_the_table(monkeypatch: pytest.Monkey
 )
 def test_values_without_a_meaning(name: str, value: float, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        digits(seed=0, groups=(Group(4, **{name: value}),))
+        digits(seed=0, groups=(four(name, value),))
 
 
 def test_only_images_can_be_blurred() -> None:

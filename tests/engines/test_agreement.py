@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -10,22 +12,27 @@ import torch
 from torch import nn
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.core.types import Rng
+from fedgwc.core.types import Rng, Updates
 from fedgwc.core.work import LocalTraining
 from fedgwc.engines import recorded
+from fedgwc.engines.settings import How
 from fedgwc.engines.simulator import EngineSettings, Simulator
+from fedgwc.runs.experiment import Experiment
+from tests.conftest import Small
 
-TOLERANCE = {"float64": {"rtol": 1e-9, "atol": 1e-12}, "float32": {"rtol": 1e-4, "atol": 1e-6}}
+Dtype = Literal["float32", "float64"]
+BOTH: tuple[How, ...] = ("stacked", "one-by-one")
+TOLERANCE: dict[Dtype, dict[str, Any]] = {"float64": {"rtol": 1e-9, "atol": 1e-12}, "float32": {"rtol": 1e-4, "atol": 1e-6}}
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_stacked_equals_one_by_one(name: str, dtype: str, small, monkeypatch) -> None:
+def test_stacked_equals_one_by_one(name: str, dtype: Dtype, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded, "AFTER", 1)  # the second round of a shape on is a recording
     job = small(name, local={"momentum": 0.5, "weight_decay": 1e-3})
     federation = job.federation()
     module = job.module(federation)
-    ways = [Simulator(federation, module, job.local, EngineSettings(how=h, dtype=dtype)) for h in ("stacked", "one-by-one")]
+    ways = [Simulator(federation, module, job.local, EngineSettings(how=h, dtype=dtype)) for h in BOTH]
     state = job.algorithm.init(job.initial(federation, ways[0]), federation.n_clients, ways[0].layout)
     for number in range(1, 6):
         stacked, single = (job.algorithm.clustering(job.algorithm.round(state, e, Rng(0, number))) for e in ways)
@@ -36,45 +43,46 @@ def test_stacked_equals_one_by_one(name: str, dtype: str, small, monkeypatch) ->
     assert [w.how for w in ways] == ["stacked", "one-by-one"]
 
 
-def both_ways(job, module: nn.Module, local: LocalTraining | None = None, **settings: object):
+def both_ways(
+    job: Experiment, module: nn.Module, local: LocalTraining | None = None, **settings: Any
+) -> tuple[list[Simulator], list[Updates]]:
     """One cohort's updates, stacked and one by one, in float64."""
     federation = job.federation()
     engines = [
-        Simulator(federation, module, local or job.local, EngineSettings(how=h, dtype="float64", **settings))  # type: ignore[arg-type]
-        for h in ("stacked", "one-by-one")
+        Simulator(federation, module, local or job.local, EngineSettings(how=h, dtype="float64", **settings)) for h in BOTH
     ]
     clients = np.arange(0, 20, 3)
     start = engines[0].model.vector()[None]
     return engines, [e.train(clients, start, np.zeros(len(clients), np.int64), 7) for e in engines]
 
 
-def assert_same(a, b) -> None:
+def assert_same(a: Updates, b: Updates) -> None:
     np.testing.assert_array_equal(a.clients, b.clients)
     torch.testing.assert_close(a.models, b.models, **TOLERANCE["float64"])
     torch.testing.assert_close(a.losses, b.losses, equal_nan=True, **TOLERANCE["float64"])
 
 
-def uneven(small):
+def uneven(small: Small) -> Experiment:
     """Clients of 5, 9 and 14 images: batches need padding and clients make different numbers of steps."""
     groups = [{"clients": 6, "train_size": 5}, {"clients": 7, "train_size": 9}, {"clients": 7}]
     return small(data={"groups": groups})
 
 
-def test_uneven_clients(small) -> None:
+def test_uneven_clients(small: Small) -> None:
     job = uneven(small)
     _, (a, b) = both_ways(job, job.module(job.federation()), LocalTraining(epochs=2, batch=6, lr=0.1))
     assert_same(a, b)
     assert a.losses.isnan().any()  # the small ones made fewer steps
 
 
-def test_a_recorded_round_serves_other_cohorts(small, monkeypatch) -> None:
+def test_a_recorded_round_serves_other_cohorts(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those whose clients are larger or smaller, and it draws anew for every seed."""
     job = uneven(small)
     federation = job.federation()
     module = job.module(federation)
     stacked, single = (
-        Simulator(federation, module, LocalTraining(steps=3, batch=6, lr=0.1), EngineSettings(how=h, dtype="float64"))  # type: ignore[arg-type]
-        for h in ("stacked", "one-by-one")
+        Simulator(federation, module, LocalTraining(steps=3, batch=6, lr=0.1), EngineSettings(how=h, dtype="float64"))
+        for h in BOTH
     )
     monkeypatch.setattr(recorded, "AFTER", 1)
     monkeypatch.setattr(torch.jit, "trace", traced := Counting(torch.jit.trace))
@@ -89,15 +97,16 @@ def test_a_recorded_round_serves_other_cohorts(small, monkeypatch) -> None:
 
 
 class Counting:
-    def __init__(self, function) -> None:
-        self.function, self.names = function, []
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.names: list[str] = []
 
-    def __call__(self, given, *args, **settings):
+    def __call__(self, given: Callable[..., Any], *args: Any, **settings: Any) -> Any:
         self.names.append(given.__name__)
         return self.function(given, *args, **settings)
 
 
-def test_chunks_change_nothing(small) -> None:
+def test_chunks_change_nothing(small: Small) -> None:
     job = small()
     module = job.module(job.federation())
     _, (whole, _) = both_ways(job, module)
@@ -105,7 +114,7 @@ def test_chunks_change_nothing(small) -> None:
     assert_same(whole, chunked)
 
 
-def test_batch_norm_stacks_where_batches_are_even(small) -> None:
+def test_batch_norm_stacks_where_batches_are_even(small: Small) -> None:
     job = uneven(small)
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10))
     engines, (a, b) = both_ways(job, module)
@@ -115,7 +124,7 @@ def test_batch_norm_stacks_where_batches_are_even(small) -> None:
     assert (a.models[:, n:] != engines[0].model.vector()[n:]).any()  # the running statistics moved, and travelled
 
 
-def test_a_client_that_batch_norm_cannot_serve_is_a_missing_row(small, caplog) -> None:
+def test_a_client_that_batch_norm_cannot_serve_is_a_missing_row(small: Small, caplog: pytest.LogCaptureFixture) -> None:
     """One image gives BatchNorm one value per channel, which has no variance."""
     job = small(data={"groups": [{"clients": 19}, {"clients": 1, "train_size": 1}]})
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
@@ -126,7 +135,7 @@ def test_a_client_that_batch_norm_cannot_serve_is_a_missing_row(small, caplog) -
     assert engine.how == "stacked"
 
 
-def test_dropout_runs_one_by_one_unless_asked(small, caplog) -> None:
+def test_dropout_runs_one_by_one_unless_asked(small: Small, caplog: pytest.LogCaptureFixture) -> None:
     job = small()
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Dropout(0.5), nn.Linear(8, 10))
     with caplog.at_level(logging.WARNING):
@@ -147,11 +156,11 @@ class Unstackable(nn.Module):
         self.layer = nn.Linear(64, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out = self.layer(x.flatten(1))
+        out: torch.Tensor = self.layer(x.flatten(1))
         return out if out.sum().item() > 0 else 1.0 * out
 
 
-def test_what_cannot_be_stacked_falls_back_and_says_so_once(small, caplog) -> None:
+def test_what_cannot_be_stacked_falls_back_and_says_so_once(small: Small, caplog: pytest.LogCaptureFixture) -> None:
     job = small()
     with caplog.at_level(logging.WARNING):
         engines, (a, b) = both_ways(job, Unstackable())
@@ -161,20 +170,20 @@ def test_what_cannot_be_stacked_falls_back_and_says_so_once(small, caplog) -> No
     assert caplog.text.count("cannot be stacked") == 1
 
 
-def test_a_client_that_explodes_is_a_missing_row(small) -> None:
+def test_a_client_that_explodes_is_a_missing_row(small: Small) -> None:
     job = small()
     federation = job.federation()
-    federation.x[torch.from_numpy(federation.train[3])] = 1e38
+    federation.x[:][torch.from_numpy(federation.train[3])] = 1e38
     module = job.module(federation)
-    for how in ("stacked", "one-by-one"):
-        engine = Simulator(federation, module, LocalTraining(steps=3, lr=1e6), EngineSettings(how=how))  # type: ignore[arg-type]
+    for how in BOTH:
+        engine = Simulator(federation, module, LocalTraining(steps=3, lr=1e6), EngineSettings(how=how))
         updates = engine.train(np.arange(5), engine.model.vector()[None], np.zeros(5, np.int64), 0)
         assert 3 not in updates.clients
         assert torch.isfinite(updates.models).all()
         assert torch.isfinite(updates.losses).all()
 
 
-def test_the_order_of_a_cohort_does_not_matter(small) -> None:
+def test_the_order_of_a_cohort_does_not_matter(small: Small) -> None:
     job = small()
     federation = job.federation()
     engine = Simulator(federation, job.module(federation), job.local, EngineSettings(dtype="float64"))
@@ -183,7 +192,7 @@ def test_the_order_of_a_cohort_does_not_matter(small) -> None:
     torch.testing.assert_close(forth.models, back.models.flip(0), **TOLERANCE["float64"])
 
 
-def test_each_client_starts_from_its_own_model(small) -> None:
+def test_each_client_starts_from_its_own_model(small: Small) -> None:
     job = small()
     federation = job.federation()
     engine = job.simulator(federation)
@@ -195,13 +204,14 @@ def test_each_client_starts_from_its_own_model(small) -> None:
         torch.testing.assert_close(mixed.models[rows], alone.models[rows], **TOLERANCE["float32"])
 
 
-def test_evaluation_counts_by_class(small) -> None:
+def test_evaluation_counts_by_class(small: Small) -> None:
     """A model that always says 3 is right on the threes and only there."""
     job = small()
     federation = job.federation()
-    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    nn.init.zeros_(module[1].weight)
-    module[1].bias.data = torch.eye(10)[3] * 5
+    layer = nn.Linear(64, 10)
+    nn.init.zeros_(layer.weight)
+    layer.bias.data = torch.eye(10)[3] * 5
+    module = nn.Sequential(nn.Flatten(), layer)
     engine = Simulator(federation, module)
     clients = np.array([2, 0, 2])
     scores = engine.evaluate(clients, engine.model.vector()[None], np.zeros(3, np.int64))

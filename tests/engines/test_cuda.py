@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +22,7 @@ from fedgwc.models import cnn, lenet5
 from fedgwc.runs.loop import run
 from fedgwc.runs.together import run_together
 from fedgwc.training.optimisers import OPTIMISERS
+from tests.conftest import Small
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -32,7 +36,7 @@ def photographs(sizes: list[int], augment: bool = True) -> Federation:
     return Federation(x, torch.from_numpy(rng.integers(0, 5, n)), rows, rows, 5, None, (0.5,) * 3, (0.25,) * 3, augment)
 
 
-NETS = {
+NETS: dict[str, Callable[[], nn.Module]] = {
     "cnn": lambda: cnn((3, 20, 20), 5),
     "relu first": lambda: nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1),
@@ -120,13 +124,13 @@ def test_the_second_card_computes_what_the_first_does(settings: dict[str, object
 @pytest.mark.parametrize("graphs", [True, False])
 @pytest.mark.parametrize("how", ["stacked", "one-by-one"])
 @pytest.mark.parametrize("name", NETS)
-def test_scores_equal_those_of_the_plain_loop(name: str, how: str, graphs: bool, monkeypatch) -> None:
+def test_scores_equal_those_of_the_plain_loop(name: str, how: str, graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models that share their clients, as IFCA asks, and models that do not; in several pieces, and several models at a time."""
     monkeypatch.setattr(evaluate, "WIDTH", 16)
     torch.manual_seed(0)
     federation, module = photographs([40, 7, 25, 16, 3]), NETS[name]()
     plain, fast, chunked = (
-        Simulator(federation, module, settings=EngineSettings(precision="float32", **settings))  # type: ignore[arg-type]
+        Simulator(federation, module, settings=EngineSettings(precision="float32", **settings))
         for settings in (
             {"device": "cpu", "how": "one-by-one"},
             {"device": "cuda", "how": how, "graphs": graphs},
@@ -180,7 +184,7 @@ def test_lower_precision_stays_close(precision: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_same_round_gives_the_same_bits(name: str, small) -> None:
+def test_the_same_round_gives_the_same_bits(name: str, small: Small) -> None:
     job = small(name, engine={"device": "cuda", "deterministic": True})
     federation = job.federation()
     ends = []
@@ -193,7 +197,7 @@ def test_the_same_round_gives_the_same_bits(name: str, small) -> None:
     assert torch.equal(ends[0], ends[1])
 
 
-def test_runs_in_step_end_as_alone(small, tmp_path) -> None:
+def test_runs_in_step_end_as_alone(small: Small, tmp_path: Path) -> None:
     engine = {"device": "cuda", "dtype": "float64"}
     jobs = [small(name, engine=engine, seed=seed) for name, seed in (("fedavg", 0), ("ifca", 1), ("auto", 2))]
     together = run_together([(job, tmp_path / f"together{i}") for i, job in enumerate(jobs)])
@@ -202,7 +206,7 @@ def test_runs_in_step_end_as_alone(small, tmp_path) -> None:
         torch.testing.assert_close(result.clustering.models, alone.clustering.models, rtol=1e-9, atol=1e-12)
 
 
-def test_one_run_may_record_while_others_use_the_card(small, tmp_path) -> None:
+def test_one_run_may_record_while_others_use_the_card(small: Small, tmp_path: Path) -> None:
     """Runs in step train together but evaluate alone, and a run's first evaluations are recorded as graphs."""
     engine = {"device": "cuda", "precision": "float32"}
     jobs = [small("ifca" if seed % 2 else "fedavg", engine=engine, seed=seed, evaluate={"every": 1}) for seed in range(4)]

@@ -21,10 +21,9 @@ from fedgwc.engines.pool import SharedEngine
 from fedgwc.engines.round_inputs import round_inputs
 from fedgwc.engines.settings import EngineSettings, device_of
 from fedgwc.engines.simulator import Simulator
-from fedgwc.runs.experiment import Experiment
 from fedgwc.training.optimisers import OPTIMISERS, Optimiser
+from tests.conftest import Small
 
-Small = Callable[..., Experiment]
 WAYS = ("stacked", "one-by-one", "workers")
 EXACT: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12}
 SIGN = Optimiser(lambda gradient, memory, parameters, local: (gradient.sign(), ()))
