@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from fedgwc.cli.app import main
-from fedgwc.cli.compare import PICKED, _plan, compare_command
+from fedgwc.cli.compare import PICKED, compare_command
 from fedgwc.core.errors import InputError
 from fedgwc.runs.batch import _died, _run_one
+from fedgwc.runs.comparison import plan_runs
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.tables import comparison_table
 
@@ -46,14 +47,14 @@ def test_switches_and_text_are_swept_too(tmp_path: Path) -> None:
 
 def test_a_swept_path_names_a_folder_beside_the_others(tmp_path: Path) -> None:
     sweeps = [f"data.partition_file={tmp_path}/a.npz,b.npz"]
-    names = [run.name for run in _plan("digits", ["fedavg"], 1, ["data.name=cifar10", *QUICK[:1]], "full", sweeps, "rounds")]
+    names = [run.name for run in plan_runs("digits", ["fedavg"], 1, ["data.name=cifar10", *QUICK[:1]], "full", sweeps, "rounds")]
     assert names == [f"fedavg-partition_file={str(tmp_path).replace('/', '_')}_a.npz-seed0", "fedavg-partition_file=b.npz-seed0"]
 
 
 def test_a_folders_name_is_no_longer_than_systems_allow() -> None:
     layers = [",".join(["8"] * n) for n in (60, 90, 91)]
     sweeps = ["model.hidden=" + ",".join(f"[{widths}]" for widths in layers)]
-    names = [run.name for run in _plan("digits", ["fedavg"], 2, QUICK[:1], "full", sweeps, "rounds")]
+    names = [run.name for run in plan_runs("digits", ["fedavg"], 2, QUICK[:1], "full", sweeps, "rounds")]
     assert names[0] == f"fedavg-hidden={[8] * 60}-seed0"  # as it is, if it can be
     assert len({*names}) == 6
     assert [len(name) for name in names[1:3]] == [252, 252]
@@ -141,7 +142,7 @@ def test_a_process_that_failed_is_not_said_to_have_lacked_memory(tmp_path: Path)
     assert "memory" not in _died("ifca-seed0", 1).problem
     assert "memory" in _died("ifca-seed0", -9).problem
     (tmp_path / "file").touch()
-    [job] = _plan("digits", ["fedavg"], 1, ["rounds=1"], "full", [], "rounds")
+    [job] = plan_runs("digits", ["fedavg"], 1, ["rounds=1"], "full", [], "rounds")
     assert _run_one("r", job.job, tmp_path / "file").problem == f"{tmp_path / 'file' / 'r'}: Not a directory"
 
 

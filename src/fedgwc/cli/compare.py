@@ -1,71 +1,25 @@
-"""`fedgwc compare`: algorithms x settings x seeds on one recipe.
-
-In parallel where cores allow, ending in one table.
-"""
+"""`fedgwc compare`: in parallel where cores allow, ending in one table."""
 
 from __future__ import annotations
 
 import csv
-import itertools
-import math
-import re
 import sys
-from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.algorithms.alone import Alone
-from fedgwc.algorithms.fedavg import OneGroup
-from fedgwc.algorithms.fesem import FeSEM
-from fedgwc.algorithms.ifca import IFCA
-from fedgwc.algorithms.method import Method
-from fedgwc.core.assignments import Assignment, parse_assignment, parse_axis
 from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import SamplesClients
-from fedgwc.core.sampling import cohort_size
-from fedgwc.core.settings import convert
 from fedgwc.core.text import plural
 from fedgwc.engines.settings import device_of
 from fedgwc.runs.batch import INTERRUPTED, run_all
-from fedgwc.runs.experiment import Experiment
+from fedgwc.runs.comparison import Run, comparison_tables, plan_runs
 from fedgwc.runs.folder import new_folder
 from fedgwc.runs.plugins import entry_named
-from fedgwc.runs.scale import scaled_experiment
-from fedgwc.runs.tables import Table, comparison_table, markdown, show
+from fedgwc.runs.tables import markdown, show
 
 ALL = "all"
-SHARED = ("algorithm", "local", "data", "model", "rounds")  # the tables whose sweeps concern every algorithm
 PICKED = "Of each algorithm: the setting with the highest mean accuracy on test data, which flatters where many were tried."
-MOST_RUNS = 10_000  # each is checked before the first begins, and has a folder
-LONGEST = 255  # bytes of a folder's name, as systems allow
-Setting = tuple[tuple[str, Any], ...]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A cell of the comparison."""
-
-    algorithm: str
-    setting: Setting  # the swept keys that concern this algorithm, with their values
-    seed: int
-    job: Experiment
-
-    @property
-    def name(self) -> str:
-        """Return the name of its folder.
-
-        A value that is a path becomes one word, and the rest of what is too long a digest.
-        """
-        setting = [f"{key.split('.')[-1]}={value}" for key, value in self.setting]
-        name = re.sub(r"[/\\]", "_", "-".join([self.algorithm, *setting, f"seed{self.seed}"]))
-        raw = name.encode()
-        if len(raw) <= LONGEST:
-            return name
-        return f"{raw[: LONGEST - 20].decode(errors='ignore')}-{sha256(raw).hexdigest()[:16]}"
 
 
 def compare_command(
@@ -87,14 +41,14 @@ def compare_command(
         algorithms = list(ALGORITHMS)
     for name in algorithms:
         entry_named(ALGORITHMS, name, "algorithm")
-    runs = _plan(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
+    runs = plan_runs(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
     device_of(runs[0].job.engine)  # before there is a folder
     folder = out or new_folder(runs[0].job.recipe, "compare")
     try:
         last = _do_all(runs, folder, jobs)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_after_interrupt(folder, new=out is None)) from None
-    every, best = _tables(runs, last)
+    every, best = comparison_tables(runs, last)
     for name, table in (("comparison", best), ("everything-tried", every)):
         (folder / f"{name}.md").write_text(markdown(table), encoding="utf-8")
         with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
@@ -105,77 +59,11 @@ def compare_command(
     print(f"\nWritten: {folder} (the runs, comparison.md and .csv, everything-tried.md and .csv)")
 
 
-def _plan(
-    recipe: str | None, algorithms: list[str], n_seeds: int, sets: list[str], scale: str, sweeps: list[str], equal: str
-) -> list[Run]:
-    axes = [parse_axis(s) for s in sweeps]
-    unused = [key for key, _ in axes if key.split(".")[0] not in (*SHARED, *algorithms)]
-    if unused:
-        raise InputError(
-            f"no algorithm of this comparison has the swept setting {unused[0]}; compared are {', '.join(algorithms)}"
-            + ("; several seeds are --seeds N" if unused[0] == "seed" else "")
-        )
-    if n_seeds * sum(math.prod(len(values) for _, values in _axes_of(name, axes)) for name in algorithms) > MOST_RUNS:
-        raise InputError(f"a comparison has at most {MOST_RUNS:,} runs; take fewer seeds (got {n_seeds}), values or algorithms")
-    first = _first_seed(sets)
-    runs = []
-    for name, seed in itertools.product(algorithms, range(first, first + n_seeds)):
-        for setting in _settings(name, axes):
-            chosen = [(tuple(key.split(".")), value) for key, value in setting]
-            build: list[Assignment] = [*sets, f"algorithm.name={name}", f"seed={seed}", *chosen]
-            runs.append(Run(name, setting, seed, scaled_experiment(recipe, build + _budget(recipe, build, scale, equal), scale)))
-    return runs
-
-
 def _after_interrupt(folder: Path, new: bool) -> str:
     if new and not any(folder.iterdir()):
         folder.rmdir()
         return "Interrupted before a run had begun; nothing was written."
     return f"Interrupted and saved. The same command with --out {folder} goes on from here."
-
-
-def _first_seed(sets: list[str]) -> int:
-    """Return the first seed; the others count from it.
-
-    Algorithms are an option of their own, which a setting would not change.
-    """
-    assigned = dict(map(parse_assignment, sets))
-    if ("algorithm", "name") in assigned:
-        raise InputError(f"compare has its algorithms from --algorithms; write --algorithms {assigned['algorithm', 'name']}")
-    return int(convert(assigned.get(("seed",), 0), int, "seed"))
-
-
-def _axes_of(algorithm: str, axes: list[tuple[str, list[Any]]]) -> list[tuple[str, list[Any]]]:
-    """Select the swept values that concern an algorithm.
-
-    `ifca.k` is ifca's alone, `local.lr` everybody's.
-    """
-    return [(key, values) for key, values in axes if key.split(".")[0] in (algorithm, *SHARED)]
-
-
-def _settings(algorithm: str, axes: list[tuple[str, list[Any]]]) -> Iterator[Setting]:
-    """List the combinations of these values."""
-    own_axes = _axes_of(algorithm, axes)
-    for values in itertools.product(*[v for _, v in own_axes]):
-        yield tuple(zip([k for k, _ in own_axes], values, strict=True))
-
-
-def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) -> list[Assignment]:
-    """Return the assignments that stop every run at equal client updates.
-
-    With --equal updates: as many as one cohort a round makes.
-
-    With --equal updates: as many as one cohort a round makes.
-    """
-    if equal == "rounds":
-        return []
-    job = scaled_experiment(recipe, sets, scale)
-    if not isinstance(job.algorithm, SamplesClients):
-        raise InputError(
-            f"{job.algorithm_name} has no setting rate, the share of clients in a round: compare it with --equal rounds"
-        )
-    cohort = cohort_size(job.federation().n_clients, job.algorithm.rate)
-    return [f"evaluate.client_updates={job.rounds * cohort}"]
 
 
 def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any]]:
@@ -191,40 +79,3 @@ def _do_all(runs: list[Run], folder: Path, jobs: int) -> dict[str, dict[str, Any
             status = f"{len(last)}/{len(runs)} {done.name}: accuracy {row['accuracy']:.1%}, {plural(row['clusters'], 'cluster')}"
             print(f"{status}, {row['seconds']:.0f} s", file=sys.stderr, flush=True)
     return last
-
-
-def _tables(runs: list[Run], last: dict[str, dict[str, Any]]) -> tuple[Table, Table]:
-    """Make a table of all settings and one of each algorithm's best."""
-    cells: dict[tuple[str, Setting], list[dict[str, Any]]] = {}
-    for r in runs:
-        cells.setdefault((r.algorithm, r.setting), []).append(last[r.name])
-    finds = {r.algorithm: _finds_clusters(r.job.algorithm) for r in runs}
-    every = _with_automatic(comparison_table([(_title(a, s), rows) for (a, s), rows in cells.items()]), finds)
-    best, tried = [], []
-    for algorithm in dict.fromkeys(r.algorithm for r in runs):
-        own_cells = {s: rows for (a, s), rows in cells.items() if a == algorithm}
-        winner = max(own_cells, key=lambda s: sum(row["accuracy"] for row in own_cells[s]) / len(own_cells[s]))
-        best.append((_title(algorithm, winner), own_cells[winner]))
-        tried.append("" if len(own_cells) == 1 else ", ".join("/".join(str(v) for _, v in s) for s in own_cells))
-    table = _with_automatic(comparison_table(best), finds)
-    if any(tried):
-        table = Table([*table.head, "tried"], [[*row, t] for row, t in zip(table.rows, tried, strict=True)])
-    return every, table
-
-
-def _finds_clusters(algorithm: object) -> str:
-    """Tell whether the number of clusters is found or given.
-
-    Given by a `k`; or it is no question.
-    """
-    who = algorithm.who if isinstance(algorithm, Method) else algorithm
-    return "no" if isinstance(who, IFCA | FeSEM) else "/" if isinstance(who, OneGroup | Alone) else "yes"
-
-
-def _with_automatic(table: Table, finds: dict[str, str]) -> Table:
-    rows = [[*row[:2], finds[row[0].split()[0]], *row[2:]] for row in table.rows]
-    return Table([*table.head[:2], "automatic", *table.head[2:]], rows)
-
-
-def _title(algorithm: str, setting: Setting) -> str:
-    return " ".join([algorithm, *(f"{k.split('.')[-1]}={v}" for k, v in setting)])

@@ -98,8 +98,6 @@ def _to_resume(recipe: str | None, sets: list[str], out: Path | None, scale: str
     """Return the recipe or settings to resume with; None: the folder's.
 
     Without a recipe, `sets` change what the folder itself says.
-
-    Without a recipe, `sets` change what the folder itself says.
     """
     if recipe is None and sets and out is not None:
         return assigned(RunFolder(out).config()["experiment"], sets)
