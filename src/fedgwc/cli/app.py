@@ -101,7 +101,7 @@ def reproduce(
 
 
 def _names(text: str) -> list[str]:
-    """Of a comma-separated list, each once."""
+    """Split a comma-separated list; each name counts once."""
     return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
@@ -304,7 +304,7 @@ def list_(
         str | None, typer.Argument(help="Show its settings; also of a recipe's table: local, engine, evaluate.")
     ] = None,
 ) -> None:
-    """What there is: recipes, algorithms, data sets, models. With a name: what can be set of it."""
+    """List what there is: recipes, algorithms, data sets, models. With a name: what can be set of it."""
     from fedgwc.cli.listing import list_command
 
     list_command(name)
@@ -351,7 +351,7 @@ class _Plain(logging.Formatter):
 
 
 def _lacks_memory(error: MemoryError | RuntimeError) -> bool:
-    """What PyTorch raises then has no type of its own."""
+    """Tell whether memory ran out; PyTorch has no error of its own for that."""
     return isinstance(error, MemoryError) or re.search("allocate memory|out of memory|not enough memory", str(error)) is not None
 
 

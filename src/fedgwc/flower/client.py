@@ -1,4 +1,4 @@
-"""The ready-made client app of a node, which trains the clients it serves exactly as the simulator would.
+"""The ready-made client app, which trains its clients as the simulator would.
 
 The node's own configuration says whom it serves:
 

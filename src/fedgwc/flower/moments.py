@@ -1,4 +1,4 @@
-"""Statistics of a cohort's losses from sums over its clients alone, around a centre near their mean.
+"""Statistics of a cohort's losses, from sums over its clients alone.
 
 n clients of which client k made the first steps[k] steps; S steps are counted. The weights are 1 or sample counts.
 """

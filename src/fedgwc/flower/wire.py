@@ -1,4 +1,4 @@
-"""What travels between fedgwc's own server and client apps: one message per node, for all the clients that it serves.
+"""Messages between fedgwc's own server and client apps: one message per node, for all the clients that it serves.
 
 To train:     config  protocol, seed, fingerprint of the model, names / numbers / which: parallel lists, one entry per client
               models  the distinct models that these clients start from, each one flat vector [D]

@@ -36,7 +36,7 @@ def _row(line: bytes) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> int:
-    """Nothing that is counted here needs more than 64 bits, and floating point cannot take any number of digits."""
+    """Read a whole number; nothing that is counted here needs more than 64 bits."""
     if abs(number := int(digits)) >= 2**63:
         raise ValueError("a number of more than 64 bits")
     return number

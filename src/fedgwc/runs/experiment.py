@@ -40,7 +40,7 @@ TABLES = (*BUILT, "local", "algorithm", "engine", "evaluate")
 
 
 class Shaped(Protocol):
-    """What a network needs to know of the data; a federation is one."""
+    """The shape and classes of data, for which a network is built; a federation has them."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -51,7 +51,7 @@ class Shaped(Protocol):
 
 @dataclass(frozen=True)
 class Evaluate:
-    """When to measure and when to save."""
+    """Times of evaluations and checkpoints, and the end of a run."""
 
     every: Annotated[int | None, "rounds between evaluations; unset: a hundredth of the run"] = None
     client_updates: Annotated[int | None, "stop once so many clients have trained, if that is before the last round"] = None
@@ -129,7 +129,7 @@ class Experiment:
         return models[0] if n_models is None else models
 
     def defaults(self) -> dict[str, Any]:
-        """What [data] and [model] leave open."""
+        """Return the defaults of what [data] and [model] leave open."""
         return {
             "data": defaults(entry_named(DATASETS, self.tables["data"].get("name"), "data set"), self.tables["data"]),
             "model": defaults(entry_named(MODELS, self.tables["model"].get("name"), "model"), self.tables["model"]),
@@ -158,7 +158,7 @@ class Experiment:
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Where two runs (their `to_json`) take another course. Not compared: rounds, names, engine, when to evaluate."""
+    """List the tables in which two runs (their `to_json`) differ. Not compared: rounds, names, engine, when to evaluate."""
     return [name for name in ("seed", "data", "model", "local", "algorithm") if one.get(name) != other.get(name)]
 
 
@@ -233,7 +233,7 @@ def recipes() -> dict[str, Path]:
 
 
 def read_recipe(recipe: str | os.PathLike[str] | None = None, sets: Iterable[Assignment] = ()) -> dict[str, Any]:
-    """The tables of a shipped recipe (by name) or a TOML file (by path), with `a.b=c` assignments applied."""
+    """Read a shipped recipe by name or a TOML file by path, and apply assignments."""
     name = str(recipe or DEFAULT_RECIPE)
     known = recipes()
     path = known.get(name, Path(name))
@@ -284,7 +284,7 @@ def _renamed(tables: dict[str, Any], kind: str, known: Mapping[str, Any], names:
 
 
 def load(recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None, sets: Iterable[Assignment] = ()) -> Experiment:
-    """Read an experiment from a recipe's name, a TOML file or a dict of tables, with `a.b=c` assignments: several, or one."""
+    """Read an experiment from a recipe's name, a file or tables; `sets` are assignments `a.b=c`."""
     sets = [sets] if isinstance(sets, str) else list(sets)
     tables = assigned(dict(recipe), sets) if isinstance(recipe, Mapping) else read_recipe(recipe, sets)
     return experiment(tables)

@@ -61,7 +61,7 @@ _TEMPORARY = re.compile(r"\..+\.tmp")
 
 @dataclass(frozen=True)
 class Stamped(Generic[State]):
-    """A state and whose it is, so that a file from elsewhere is not taken for the run's own."""
+    """A state with the run that it belongs to, which no file from elsewhere has."""
 
     run: str  # digest of config.json
     round: int
@@ -185,13 +185,13 @@ class RunFolder:
         self._trace += [(number, r) for r in reported]
 
     def trace(self) -> dict[str, NDArray[Any]]:
-        """ids [T, n] padded with -1, L [T, n, S] padded with NaN, cluster [T, n], round [T]: all that was seen so far."""
+        """Read the trace: ids [T, n] padded with -1, L [T, n, S] padded with NaN, cluster [T, n], round [T]: all that was seen so far."""
         return read_pieces(sorted(_numbered(self.path / "trace")))
 
     def save_clients(
         self, counts: NDArray[Any] | None, sizes: NDArray[Any], groups: NDArray[Any] | None, names: Sequence[str] = ()
     ) -> None:
-        """What is known of the clients from the start: their sizes and, where they are known, class counts, groups and names."""
+        """Save what is known of the clients from the start: their sizes and, where they are known, class counts, groups and names."""
         known = {"counts": counts, "truth": groups, "names": np.array(names) if names else None}
         arrays = {name: array for name, array in known.items() if array is not None}
         write_atomically(self.path / "clients.npz", npz_bytes({"sizes": sizes.astype(np.int64), **arrays}))
@@ -234,7 +234,7 @@ class RunFolder:
         return None
 
     def _refuse_to_lose(self, damaged: Mapping[Path, str]) -> None:
-        """A run without a checkpoint starts from the beginning, unless that would throw away what somebody may still need."""
+        """Refuse to start from the beginning where that would throw away results."""
         state, finished = self.path / "state", (self.path / "labels.csv").exists()
         afresh = "begin anew with another --out" if finished else f"empty {state} to start from the beginning"
         if damaged:
@@ -301,7 +301,7 @@ class RunFolder:
         write_atomically(self.path / "counts.csv", csv_bytes(head, ([k, *row] for k, row in enumerate(counts.astype(int)))))
 
     def save_per_client(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """How the final models serve each client: `clients` [n] and one array [n] per score."""
+        """Save how the final models serve each client: `clients` [n] and one array [n] per score."""
         write_atomically(self.path / "per_client.npz", npz_bytes(arrays))
 
     def save_models(self, numbers: Ids, models: list[dict[str, Tensor]], about: list[dict[str, str]]) -> list[Path]:
@@ -328,7 +328,7 @@ def _numbered(folder: Path) -> Iterator[tuple[Path, int, int]]:
 
 
 def _is_remains(path: Path) -> bool:
-    """What a run that was killed while it made its folder leaves there."""
+    """Tell whether a killed run has left this while it made its folder."""
     if _TEMPORARY.fullmatch(path.name):
         return True
     return path.name == LOCK or (path.name in SUBFOLDERS and path.is_dir() and not any(path.iterdir()))

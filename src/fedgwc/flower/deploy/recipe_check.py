@@ -1,4 +1,4 @@
-"""A check that a recipe can run on real nodes, before keys are handed out and nodes are waiting.
+"""Check that a recipe can run on real nodes, before anything is set up.
 
 Data that are only not on this machine are no reason against it: nodes hold them.
 """
