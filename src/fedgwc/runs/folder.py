@@ -185,13 +185,13 @@ class RunFolder:
         self._trace += [(number, r) for r in reported]
 
     def trace(self) -> dict[str, NDArray[Any]]:
-        """Read the trace: ids [T, n] padded with -1, L [T, n, S] padded with NaN, cluster [T, n], round [T]: all that was seen so far."""
+        """Read all that was seen so far: ids [T, n], L [T, n, S], cluster [T, n], round [T]; -1 and NaN pad."""
         return read_pieces(sorted(_numbered(self.path / "trace")))
 
     def save_clients(
         self, counts: NDArray[Any] | None, sizes: NDArray[Any], groups: NDArray[Any] | None, names: Sequence[str] = ()
     ) -> None:
-        """Save what is known of the clients from the start: their sizes and, where they are known, class counts, groups and names."""
+        """Save the clients' sizes and, where they are known, class counts, groups and names."""
         known = {"counts": counts, "truth": groups, "names": np.array(names) if names else None}
         arrays = {name: array for name, array in known.items() if array is not None}
         write_atomically(self.path / "clients.npz", npz_bytes({"sizes": sizes.astype(np.int64), **arrays}))
