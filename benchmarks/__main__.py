@@ -24,7 +24,7 @@ from fedgwc.engines.settings import cores
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/speed.md"
-OURS = "auto"
+OURS = "fedgwc"
 
 
 def contenders(workload: str) -> dict[str, list[str]]:

@@ -29,7 +29,12 @@ def network(frozen_first: bool = True, eval_norm: bool = True) -> nn.Sequential:
     return net
 
 
-@pytest.mark.parametrize("how", ["stacked", "one-by-one", "workers"])
+WORKERS = pytest.param(
+    "workers", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="cannot fork after other tests used the GPU")
+)
+
+
+@pytest.mark.parametrize("how", ["stacked", "one-by-one", WORKERS])
 def test_frozen_layers_stay_and_the_others_train(how: How, small: Small) -> None:
     job = small()
     federation, net = job.federation(), network()
@@ -48,7 +53,7 @@ def test_frozen_layers_stay_and_the_others_train(how: How, small: Small) -> None
     assert updates.models.shape[1] == 2 * 8 + 8 * 10 + 10  # what is frozen does not travel
 
 
-@pytest.mark.parametrize("how", ["stacked", "workers"])
+@pytest.mark.parametrize("how", ["stacked", WORKERS])
 def test_engines_agree_on_a_model_with_frozen_parts(how: How, small: Small) -> None:
     job, net = small(), network()
     federation = job.federation()

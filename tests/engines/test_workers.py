@@ -91,3 +91,17 @@ def test_samples_that_cannot_be_read_end_the_run_and_no_worker_is_lost(how: str,
         engine.evaluate(np.arange(3), models, np.zeros(3, np.int64))
     assert engine.how == how
     assert not caplog.records
+
+
+def test_workers_after_a_gpu_was_used_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forked then, every one would die in its first gradient."""
+    rows = Rows.of(list(np.arange(8).reshape(2, 4)))
+    engine = Simulator(
+        Federation(torch.ones(8, 4), torch.arange(8) % 2, rows, rows, 2),
+        nn.Linear(4, 2),
+        LocalTraining(steps=1, batch=4),
+        EngineSettings(device="cpu", how="workers", workers=2),
+    )
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(InputError, match="this process has used a GPU"):
+        engine.train(np.array([0, 1]), engine.model.vector()[None], np.zeros(2, np.int64), 1)

@@ -101,9 +101,11 @@ class Aggregator:
         As sums of rows, not as a product of matrices: that would round to TF32 while the engine trains so in another thread,
         and a number that is not finite would spread to all cohorts.
         """
+        order = cohort.argsort(kind="stable")
+        if len(cohort) == cohort.max() + 1:  # one answer each is its own mean
+            return updates.models[to_device(updates.models.device, order)]
         w = self.shares(updates).numpy()
         w = w / np.bincount(cohort, w)[cohort]
-        order = cohort.argsort(kind="stable")
         first = cohort[order].searchsorted(np.arange(cohort.max() + 1))
         models = updates.models
         rows, weights, bags = (to_device(models.device, x) for x in (order, w[order], first))

@@ -107,6 +107,11 @@ class Workers:
         self._owner = 0
 
     def _start(self) -> tuple[Connection, Tensor]:
+        if torch.cuda.is_initialized():
+            raise InputError(
+                "this process has used a GPU, and worker processes forked from it could not train; "
+                "use how='stacked' or how='one-by-one', or start a new process"
+            )
         slot = torch.empty(self._rows, self._model.size, dtype=self._model.dtype).share_memory_()
         ours, theirs = multiprocessing.Pipe()
         context: Any = multiprocessing.get_context("fork")
