@@ -40,24 +40,19 @@ def check_algorithm(name: str, algorithm: Any) -> None:
 # according to" the running mean of Eq. 3, from 1 on, and starts anew after every attempt, into one group or several.
 PAPER = FedGWC()
 # The authors' released code, row by row.
+RELEASE_SPLIT = PaperSplit(
+    n_max=4,
+    mse_over="touched",
+    patience="sweep",
+    features="columns",
+    scaled=True,
+    score="embedding",
+    assign="cluster_qr",
+    groups_by_cohort=True,
+    strict=True,
+)
 RELEASE = FedGWC(
-    statistics="weighted",
-    normalise=True,
-    alpha=0.0,
-    start="1/K^2",
-    cohort="same",
-    sampling="uniform",
-    split=PaperSplit(
-        n_max=4,
-        mse_over="touched",
-        patience="sweep",
-        features="columns",
-        scaled=True,
-        score="embedding",
-        assign="cluster_qr",
-        groups_by_cohort=True,
-        strict=True,
-    ),
+    statistics="weighted", normalise=True, alpha=0.0, start="1/K^2", cohort="same", sampling="uniform", split=RELEASE_SPLIT
 )
 
 ALGORITHMS: Table[Algorithm[Any]] = Table(

@@ -33,10 +33,7 @@ FEWEST = 3  # answers of a cluster from which interactions can be learnt
 
 @dataclass(frozen=True)
 class FedGWC(Groups[FedGWCState]):
-    """Recursive clustering by the interactions of clients' losses.
-
-    The defaults are the paper's text.
-    """
+    """Recursive clustering by the interactions of clients' losses; the defaults are the paper's text."""
 
     learns_from = "rewards"
     statistics: Annotated[Literal["plain", "weighted"], "of the cohort's losses: plain, or by sample counts"] = "plain"
@@ -92,10 +89,7 @@ class FedGWC(Groups[FedGWCState]):
         return FedGWCState(tuple(clusters), tuple(splits), state.sampled, n_born), parents
 
     def _learn(self, c: Cluster, updates: Updates) -> Cluster:
-        """Update weights and interactions from the round's rewards.
-
-        Rewards (Eq. 1), weights (Eq. 2) and interactions (Eq. 3) of the clients that answered.
-        """
+        """Update weights (Eq. 2) and interactions (Eq. 3) from the answers' rewards (Eq. 1)."""
         omega, updates = self._rewards(updates)
         if omega is None:
             return c
@@ -111,10 +105,7 @@ class FedGWC(Groups[FedGWCState]):
         return self.split.watch(replace(c, gamma=gamma, gamma2=gamma2), c.P[pairs] - before, alpha)
 
     def _rewards(self, updates: Updates) -> tuple[Floats | None, Updates]:
-        """Return rewards [n] and the answers they belong to.
-
-        None where these are too few.
-        """
+        """Return rewards [n], None from too few answers, and the answers they belong to."""
         if updates.rewards is not None:  # computed by the clients themselves, where losses are private
             updates = updates.rows(np.flatnonzero(updates.rewards.isfinite()))
         if len(updates) < FEWEST:
@@ -126,10 +117,7 @@ class FedGWC(Groups[FedGWCState]):
         return (omega / omega.sum() if self.normalise else omega), updates
 
     def step(self, n: int, K: int) -> float:
-        """Return the step of the running means.
-
-        For n answers of K clients.
-        """
+        """Return the step of the running means for n answers of K clients."""
         return self.alpha or min(1.0, n / K)
 
     def _cohort_size(self, n_members: int, n_clients: int, rate: float) -> int:

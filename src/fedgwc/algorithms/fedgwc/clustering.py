@@ -1,6 +1,4 @@
-"""FedGW_Cluster (Algorithm 1): spectral clustering of the affinities.
-
-Davies-Bouldin chooses the number of groups.
+"""FedGW_Cluster (Algorithm 1): spectral clustering of the affinities; Davies-Bouldin chooses the number of groups.
 
 One set of eigenvectors serves every number of groups. K clients in a cluster.
 """
@@ -35,14 +33,12 @@ def fedgw_cluster(
     below: float = 1.0,
     seed: int = 0,
 ) -> tuple[Ids, dict[int, float]]:
-    """Divide K clients into the groups with the best Davies-Bouldin score (Algorithm 1).
+    """Divide K clients into the groups with the best Davies-Bouldin score, or leave them whole (Algorithm 1).
 
-    Tries n = 2..n_max groups, or leaves the cluster whole.
-
-    P [K, K] -> (labels [K], {n: Davies-Bouldin}); all labels 0 means no split. A split needs a score of at most `below` and
-    no group smaller than `min_size`. `score` says what Davies-Bouldin sees: rows of W ("affinity", the paper) or of the
-    spectral embedding ("embedding", the release); `assign` how the embedding becomes labels. Clients whose affinities are
-    equal up to rounding are never split.
+    Tries n = 2..n_max groups. P [K, K] -> (labels [K], {n: Davies-Bouldin}); all labels 0 means no split. A split needs a
+    score of at most `below` and no group smaller than `min_size`. `score` says what Davies-Bouldin sees: rows of W
+    ("affinity", the paper) or of the spectral embedding ("embedding", the release); `assign` how the embedding becomes
+    labels. Clients whose affinities are equal up to rounding are never split.
     """
     n_max, min_size, seed = integer(n_max, "n_max", 2), integer(min_size, "min_size", 1), integer(seed, "seed", 0, 2**32 - 1)
     number(below, "below", "a number", lambda x: x == x)

@@ -40,10 +40,9 @@ def update_weights(gamma: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alph
 def update_interactions(
     P: ArrayLike, cohort: ArrayLike, rewards: ArrayLike, alpha: float | ArrayLike, out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Move sampled pairs' interactions towards the clients' rewards (Eq. 3).
+    """Move sampled pairs' interactions, in row k towards client k's reward (Eq. 3).
 
-    Row k of every sampled pair moves towards client k's reward: P [K, K], cohort and rewards [n] -> [K, K].
-
+    P [K, K], cohort and rewards [n] -> [K, K].
     alpha is a number in (0, 1] or an array [n, n] over the cohort's pairs. `out=P` writes in place, touching only n^2 entries.
 
     >>> update_interactions([[0.0, 0.0], [0.0, 0.0]], [0, 1], [1.0, 0.5], 0.5).tolist()

@@ -36,9 +36,7 @@ def rewards_of(cohort: LossStatistics, normalise: bool = False) -> Floats:
 
 
 def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Reward losses [n, S] around given statistics [S] of each step.
-
-    Averaged over the steps a client made: [n].
+    """Reward losses [n, S] around given statistics [S] of each step, averaged over the steps a client made: [n].
 
     A variance of 0 means that the cohort's losses are equal up to rounding: reward 1.
     """

@@ -36,10 +36,7 @@ class SplitRule(Protocol):
 
 @dataclass(frozen=True)
 class PaperSplit:
-    """Division where the interactions have converged and show groups.
-
-    Where the mean squared change of P is small and Davies-Bouldin finds groups. The defaults are the paper's text.
-    """
+    """Division once the mean squared change of P is small and Davies-Bouldin finds groups; the defaults are the paper's text."""
 
     eps: Annotated[float, "P has converged when its mean squared change is below this"] = 1e-5
     beta: Annotated[float, "spread of the RBF kernel"] = 0.5

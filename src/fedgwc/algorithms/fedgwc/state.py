@@ -33,10 +33,7 @@ class Cluster:
 
     @classmethod
     def root(cls, K: int, start: float) -> Cluster:
-        """Create the root cluster of all clients.
-
-        Every entry of P is `start`.
-        """
+        """Create the root cluster of all clients, with `start` in every entry of P."""
         real, count = (np.float32, np.int32) if K > LARGE else (np.float64, np.int64)
         # Zeros take no memory until they are written to.
         P = np.full((K, K), start, real) if start else np.zeros((K, K), real)
