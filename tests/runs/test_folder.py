@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import pytest
@@ -15,34 +14,7 @@ from fedgwc.core.errors import InputError
 from fedgwc.runs.folder import RunFolder, new_folder
 from fedgwc.runs.loop import run
 from tests.conftest import Listener, Small
-
-
-class Heard(Listener):
-    def __init__(self, stop: int = 0) -> None:
-        super().__init__()
-        self.stop_at = stop
-
-    def round(self, number: int, loss: float, n_clusters: int) -> None:
-        if number == self.stop_at:
-            signal.raise_signal(signal.SIGINT)
-
-
-class Stopped(Protocol):
-    """The folder of a run of 6 rounds that was stopped after 4, with checkpoints of rounds 3 and 4."""
-
-    def __call__(self, name: str = "r", **changes: Any) -> Path: ...
-
-
-@pytest.fixture
-def stopped(small: Small, tmp_path: Path) -> Stopped:
-    """Return the function that makes such runs."""
-
-    def make(name: str = "r", **changes: Any) -> Path:
-        job = small(rounds=6, evaluate={"checkpoint_seconds": 0.0}, **changes)
-        run(job, tmp_path / name, progress=Heard(stop=4))
-        return tmp_path / name
-
-    return make
+from tests.runs.stopped import Stopped
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -52,7 +24,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_a_checkpoint_of_another_run_is_put_aside(stopped: Stopped) -> None:
     mine, other = stopped("mine"), stopped("other", seed=1)
     shutil.copy(other / "state" / "00000004.ckpt", mine / "state" / "00000004.ckpt")
-    watcher = Heard()
+    watcher = Listener()
     assert run(None, mine, resume=True, progress=watcher).finished
     assert watcher.heard == ["left out a damaged checkpoint, 00000004.ckpt: the checkpoint belongs to another run"]
     assert (mine / "state" / "00000004.damaged").exists()
@@ -61,7 +33,7 @@ def test_a_checkpoint_of_another_run_is_put_aside(stopped: Stopped) -> None:
 def test_a_checkpoint_under_another_name_is_put_aside(stopped: Stopped) -> None:
     folder = stopped()
     (folder / "state" / "00000004.ckpt").rename(folder / "state" / "00000005.ckpt")
-    watcher = Heard()
+    watcher = Listener()
     run(None, folder, resume=True, progress=watcher)
     assert "is of round 4, not of the round that its name says" in watcher.heard[0]
 
@@ -106,7 +78,7 @@ def test_a_finished_run_is_never_started_again(damage: str, small: Small, tmp_pa
 
 
 def test_a_checkpoint_that_is_a_device_is_put_aside(stopped: Stopped) -> None:
-    folder, watcher = stopped(), Heard()
+    folder, watcher = stopped(), Listener()
     (folder / "state" / "00000005.ckpt").symlink_to("/dev/null")
     assert run(None, folder, resume=True, progress=watcher).finished
     assert "00000005.ckpt is a device" in watcher.heard[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +21,8 @@ from fedgwc.io.state_file import pack
 from fedgwc.runs.driver import layout_of
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import rounds, run
-from fedgwc.runs.progress import Silent
 from tests.conftest import Listener, Small
-
-
-class StopAfter(Silent):
-    """Presses Ctrl-C at a round."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def round(self, number: int, loss: float, n_clusters: int) -> None:
-        if number == self.number:
-            signal.raise_signal(signal.SIGINT)
-
-
-def metrics(folder: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in rows]
-
+from tests.runs.stopped import StopAfter
 
 AT_ALL_COSTS = {"rate": 1.0, "gain": -1e9, "agreement": -1.0, "contrast": -1.0, "doubt": 0.0}  # divided after two windows
 EAGER: dict[str, dict[str, Any]] = {  # divided within a few rounds, so that trees are interrupted too

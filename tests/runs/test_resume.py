@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,8 @@ from fedgwc.core.errors import InputError
 from fedgwc.data import digits
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run
-from fedgwc.runs.progress import Silent
 from tests.conftest import Listener, Small
-
-
-class StopAfter(Silent):
-    """Presses Ctrl-C at a round."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def round(self, number: int, loss: float, n_clusters: int) -> None:
-        if number == self.number:
-            signal.raise_signal(signal.SIGINT)
-
-
-def metrics(folder: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in rows]
+from tests.runs.stopped import StopAfter, metrics
 
 
 def assert_same_runs(a: Path, b: Path) -> None:

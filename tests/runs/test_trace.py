@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,38 +14,8 @@ from numpy.typing import NDArray
 from fedgwc.core.errors import InputError
 from fedgwc.engines.meter import Reported
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.loop import run
 from fedgwc.runs.replay import trace_of
 from fedgwc.runs.trace import join_traces, trace_arrays
-from tests.conftest import Listener, Small
-
-
-class Heard(Listener):
-    def __init__(self, stop: int = 0) -> None:
-        super().__init__()
-        self.stop_at = stop
-
-    def round(self, number: int, loss: float, n_clusters: int) -> None:
-        if number == self.stop_at:
-            signal.raise_signal(signal.SIGINT)
-
-
-class Stopped(Protocol):
-    """The folder of a run of 6 rounds that was stopped after 4, with checkpoints of rounds 3 and 4."""
-
-    def __call__(self, name: str = "r", **changes: Any) -> Path: ...
-
-
-@pytest.fixture
-def stopped(small: Small, tmp_path: Path) -> Stopped:
-    """Return the function that makes such runs."""
-
-    def make(name: str = "r", **changes: Any) -> Path:
-        job = small(rounds=6, evaluate={"checkpoint_seconds": 0.0}, **changes)
-        run(job, tmp_path / name, progress=Heard(stop=4))
-        return tmp_path / name
-
-    return make
 
 
 def test_pieces_of_a_trace_fit_whatever_was_known_when_they_were_written() -> None:

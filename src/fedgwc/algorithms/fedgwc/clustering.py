@@ -33,9 +33,9 @@ def fedgw_cluster(
     below: float = 1.0,
     seed: int = 0,
 ) -> tuple[Ids, dict[int, float]]:
-    """Divide K clients into the groups with the best Davies-Bouldin score, or leave them whole (Algorithm 1).
+    """Divide K clients into the groups with the best Davies-Bouldin score (Algorithm 1).
 
-    Tries n = 2..n_max groups. P [K, K] -> (labels [K], {n: Davies-Bouldin}); all labels 0 means no split. A split needs a
+    Tries n = 2..n_max groups; P [K, K] -> (labels [K], {n: Davies-Bouldin}); all labels 0 means no split. A split needs a
     score of at most `below` and no group smaller than `min_size`. `score` says what Davies-Bouldin sees: rows of W
     ("affinity", the paper) or of the spectral embedding ("embedding", the release); `assign` how the embedding becomes
     labels. Clients whose affinities are equal up to rounding are never split.

@@ -36,9 +36,9 @@ def rewards_of(cohort: LossStatistics, normalise: bool = False) -> Floats:
 
 
 def rewards_around(losses: Floats, mean: Floats, variance: Floats) -> Floats:
-    """Reward losses [n, S] around given statistics [S] of each step, averaged over the steps a client made: [n].
+    """Reward losses [n, S] around given statistics [S] of each step.
 
-    A variance of 0 means that the cohort's losses are equal up to rounding: reward 1.
+    Averages [n] over the steps that a client made. A variance of 0, losses that are equal up to rounding, gives reward 1.
     """
     valid = np.isfinite(losses)
     with np.errstate(invalid="ignore"):
