@@ -31,6 +31,12 @@ Scale = Annotated[
     str, typer.Option("--scale", help="full: the whole recipe; short: a tenth of its rounds; smoke: a few rounds on made data.")
 ]
 SWEEP = "KEY=V,V,..."
+Budgets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--budget", metavar="MEASURE=N", help="End at a cost: updates=200000; rounds, steps, samples, bytes=2G, seconds."
+    ),
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: a new one under runs/.")]
 
 
@@ -41,6 +47,7 @@ def run(
     out: Out = None,
     scale: Scale = "full",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
+    budget: Budgets = None,
     track: Annotated[
         str | None, typer.Option("--track", help="Also follow the run elsewhere: tensorboard, in RUN/tensorboard.")
     ] = None,
@@ -48,7 +55,7 @@ def run(
     """Run one experiment. Without a recipe: FedAvg, FedGWC and our default on scikit-learn's digits, in seconds."""
     from fedgwc.cli.run import run_command
 
-    run_command(recipe, sets or [], out, resume, scale, track)
+    run_command(recipe, _with_budgets(sets, budget), out, resume, scale, track)
 
 
 @app.command()
@@ -61,9 +68,8 @@ def compare(
     scale: Scale = "full",
     sweep: Annotated[list[str] | None, typer.Option("--sweep", metavar=SWEEP, help="Try several: ifca.k=2,3")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Runs at a time; 0: one per core, or one on a GPU.", min=0)] = 0,
-    equal: Annotated[
-        str, typer.Option("--equal", help="What all get the same of: rounds, or updates (total clients trained).")
-    ] = "rounds",
+    budget: Budgets = None,
+    equal: Annotated[str | None, typer.Option("--equal", hidden=True)] = None,
 ) -> None:
     """Run several algorithms on the same federations and put them in one table.
 
@@ -72,7 +78,9 @@ def compare(
     """
     from fedgwc.cli.compare import compare_command
 
-    compare_command(recipe, _names(algorithms), seeds, sets or [], out, scale, sweep or [], jobs, equal)
+    if equal is not None:
+        raise InputError("--equal is --budget now: write --budget updates=N; FedAvg trains N = rounds x rate x clients of them")
+    compare_command(recipe, _names(algorithms), seeds, _with_budgets(sets, budget), out, scale, sweep or [], jobs)
 
 
 @app.command()
@@ -98,6 +106,15 @@ def reproduce(
     from fedgwc.cli.reproduce import reproduce_command
 
     reproduce_command(names or [], scale, seeds, out, sets or [], _names(presets), jobs)
+
+
+def _with_budgets(sets: list[str] | None, budgets: list[str] | None) -> list[str]:
+    """Return the settings with those of budgets, which win."""
+    if not budgets:
+        return sets or []
+    from fedgwc.runs.budget import budget_settings
+
+    return [*(sets or []), *budget_settings(budgets)]
 
 
 def _names(text: str) -> list[str]:

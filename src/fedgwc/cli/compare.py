@@ -31,17 +31,14 @@ def compare_command(
     scale: str = "full",
     sweeps: list[str] | None = None,
     jobs: int = 0,
-    equal: str = "rounds",
 ) -> None:
     if n_seeds < 1:
         raise InputError(f"--seeds must be at least 1, got {n_seeds}")
-    if equal not in ("rounds", "updates"):
-        raise InputError(f"--equal must be rounds or updates, got {equal!r}")
     if algorithms == [ALL]:
         algorithms = list(ALGORITHMS)
     for name in algorithms:
         entry_named(ALGORITHMS, name, "algorithm")
-    runs = plan_runs(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
+    runs = plan_runs(recipe, algorithms, n_seeds, sets, scale, sweeps or [])
     device_of(runs[0].job.engine)  # before there is a folder
     folder = out or new_folder(runs[0].job.recipe, "compare")
     try:

@@ -61,8 +61,13 @@ def is_finished(path: Path, job: Experiment) -> bool:
     if not (path / "per_client.npz").is_file():  # the last file that a run writes
         return False
     saved, asked = RunFolder(path).config()["experiment"], job.to_json()
-    ends = [(tables.get("rounds"), tables.get("evaluate", {}).get("client_updates")) for tables in (saved, asked)]
-    return not differing(saved, asked) and ends[0] == ends[1]
+    return not differing(saved, asked) and _end(saved) == _end(asked)
+
+
+def _end(tables: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return what ends an experiment: its rounds, and the budgets that are set."""
+    budget = tables.get("evaluate", {}).get("budget", {})
+    return tables.get("rounds"), {measure: limit for measure, limit in budget.items() if limit is not None}
 
 
 def _in_processes(runs: list[Job], folder: Path, jobs: int) -> Iterator[JobResult]:

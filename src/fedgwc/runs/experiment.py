@@ -28,6 +28,7 @@ from fedgwc.engines.pool import Member
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
+from fedgwc.runs.budget import Budget
 from fedgwc.runs.formats import FORMAT, current
 from fedgwc.runs.plugins import entry_named
 from fedgwc.training.flat_model import FlatModel
@@ -54,21 +55,14 @@ class Evaluate:
     """Times of evaluations and checkpoints, and the end of a run."""
 
     every: Annotated[int | None, "rounds between evaluations; unset: a hundredth of the run"] = None
-    client_updates: Annotated[int | None, "stop once so many clients have trained, if that is before the last round"] = None
+    budget: Annotated[Budget, "costs at which a run ends, if that is before its last round"] = field(default_factory=Budget)
     checkpoint_seconds: Annotated[float, "time between checkpoints; one is always written at the end and on Ctrl-C"] = 30.0
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:
             raise InputError(f"evaluate.every must be at least 1 round, got {self.every}")
-        if self.client_updates is not None and self.client_updates < 1:
-            raise InputError(f"evaluate.client_updates must be at least 1, got {self.client_updates}")
         if not 0 <= self.checkpoint_seconds < math.inf:
             raise InputError(f"evaluate.checkpoint_seconds must be >= 0 and finite, got {self.checkpoint_seconds}")
-
-    @property
-    def budget(self) -> float:
-        """Client updates after which a run stops."""
-        return math.inf if self.client_updates is None else self.client_updates
 
 
 @dataclass(frozen=True)
@@ -172,6 +166,8 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
         raise InputError(f"format {tables['format']!r} is of another version of fedgwc; this one makes runs of format {FORMAT}")
     check_keys(tables, ("format", "rounds", "seed", *TABLES, "recipe", "about", *ALGORITHMS), "the recipe")
     t = {name: dict(_table(tables, name)) for name in TABLES}
+    if "client_updates" in t["evaluate"]:
+        raise InputError("evaluate.client_updates is evaluate.budget.updates now; write that, or --budget updates=N")
     name = t["algorithm"].setdefault("name", DEFAULT_ALGORITHM)
     rounds = convert(tables.get("rounds", 100), int, "rounds")
     if rounds < 1:
