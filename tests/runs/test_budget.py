@@ -21,7 +21,7 @@ from fedgwc.runs.loop import Result
 QUICK = {
     "rounds": 4,
     "seed": 0,
-    "data": {"name": "digits", "train_size": 12, "test_size": 5, "groups": [{"clients": 100}]},
+    "data": {"name": "digits", "train_size": 12, "test_size": 5, "newcomers": 0.0, "groups": [{"clients": 100}]},
     "model": {"name": "mlp", "hidden": [8]},
     "local": {"steps": 4, "batch": 4},
     "evaluate": {"every": 1},
@@ -40,7 +40,9 @@ def run(tmp_path: Path, algorithm: str = "fedavg", **budget: float) -> Result:
 )
 def test_a_run_ends_with_the_first_round_that_reaches_its_budget(measure: str, one_round: int, tmp_path: Path) -> None:
     """A cost of one and a half rounds is reached by the second."""
-    rows = run(tmp_path, **{measure: 1.5 * one_round if measure == "seconds" else one_round * 3 // 2} if one_round else {}).metrics
+    rows = run(
+        tmp_path, **{measure: 1.5 * one_round if measure == "seconds" else one_round * 3 // 2} if one_round else {}
+    ).metrics
     assert len(rows) == (2 if one_round else 4)
     if one_round:
         assert [spent(row, measure) for row in rows] == [one_round, 2 * one_round]
@@ -99,7 +101,9 @@ def test_amounts_that_are_none(text: str) -> None:
 
 
 def test_an_unknown_measure_names_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"unknown budget 'update' \(did you mean updates\?\); a budget is one of rounds, updates"):
+    with pytest.raises(
+        InputError, match=r"unknown budget 'update' \(did you mean updates\?\); a budget is one of rounds, updates"
+    ):
         budget_settings(["update=3"])
     with pytest.raises(InputError, match="must be positive and finite, got 0"):
         Budget(updates=0)

@@ -17,6 +17,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "windows": {"statistics": "plain", "loss_samples": 0, "normalise": False, "cohort": "rate", "sampling": "uniform"},
     "mse": {"loss_samples": 0, "mse_average": True, "failure_resets_mse": True, "after_split": "keep"},
 }
+EVERYTHING_TRAINS = {"validation": 0.0, "newcomers": 0.0}  # nothing was held out but tests
 AUTO = (
     *("rate", "server", "n_max", "min_size", "sides", "echo", "visits", "agreement", "directions", "contrast", "gain", "doubt"),
     *("drift", "second_look", "pairs_up_to"),
@@ -36,11 +37,13 @@ def current(tables: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(f"format {number!r} is of another version of fedgwc; this one reads formats 1 and {FORMAT}")
     _refuse_old_names(tables)
     renamed = {name: _renamed(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
-    return _with_budget({**renamed, "format": FORMAT})
+    data = renamed.get("data", {})
+    unsplit = {**EVERYTHING_TRAINS, **data} if isinstance(data, Mapping) else data
+    return _with_budget({**renamed, "data": unsplit, "format": FORMAT})
 
 
 def _with_budget(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Read `evaluate.client_updates`, as 0.1.0 had it, as the budget that it was."""
+    """Read `evaluate.client_updates`, as earlier versions had it, as the budget that it was."""
     evaluate = tables.get("evaluate")
     if not isinstance(evaluate, Mapping) or "client_updates" not in evaluate:
         return dict(tables)
