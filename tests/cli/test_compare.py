@@ -18,6 +18,7 @@ from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.tables import comparison_table
 
 QUICK = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
+NOBODY_NEW = "data.newcomers=0.0"
 
 
 def test_a_sweep_reports_the_best_beside_what_was_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +74,7 @@ def test_what_is_swept_twice_runs_once(tmp_path: Path) -> None:
 
 
 def test_a_budget_stops_everybody_at_the_same_cost(tmp_path: Path) -> None:
-    compare_command("digits", ["fedavg", "auto"], 1, [*QUICK, "evaluate.budget.updates=40"], tmp_path, jobs=1)
+    compare_command("digits", ["fedavg", "auto"], 1, [*QUICK, NOBODY_NEW, "evaluate.budget.updates=40"], tmp_path, jobs=1)
     for name in ("fedavg", "auto"):
         last = json.loads((tmp_path / f"{name}-seed0" / "metrics.jsonl").read_text().splitlines()[-1])
         assert last["client_updates"] == 40
@@ -83,12 +84,12 @@ def test_a_budget_stops_everybody_at_the_same_cost(tmp_path: Path) -> None:
 
 def test_a_run_that_stopped_earlier_is_not_taken_for_a_longer_one(tmp_path: Path) -> None:
     for n in (10, 20, 20):
-        compare_command("digits", ["fedavg"], 1, [*QUICK, f"evaluate.budget.updates={n}"], tmp_path, jobs=1)
+        compare_command("digits", ["fedavg"], 1, [*QUICK, NOBODY_NEW, f"evaluate.budget.updates={n}"], tmp_path, jobs=1)
         assert RunFolder(tmp_path / "fedavg-seed0").metrics()[-1]["client_updates"] == n
-    compare_command("digits", ["fedavg"], 1, QUICK, tmp_path, jobs=1)
+    compare_command("digits", ["fedavg"], 1, [*QUICK, NOBODY_NEW], tmp_path, jobs=1)
     assert RunFolder(tmp_path / "fedavg-seed0").metrics()[-1]["round"] == 4
     with pytest.raises(InputError, match=r"other evaluate\.budget\.updates"):
-        compare_command("digits", ["fedavg"], 1, [*QUICK, "evaluate.budget.updates=5"], tmp_path, jobs=1)
+        compare_command("digits", ["fedavg"], 1, [*QUICK, NOBODY_NEW, "evaluate.budget.updates=5"], tmp_path, jobs=1)
 
 
 def test_names_may_have_spaces_between_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,16 +36,12 @@ def run(tmp_path: Path, algorithm: str = "fedavg", **budget: float) -> Result:
 
 @pytest.mark.parametrize(
     ("measure", "one_round"),
-    [("updates", 10), ("steps", 40), ("samples", 160), ("bytes", 10 * (2 * MODEL + 8 + 4 * 4)), ("seconds", 0)],
+    [("updates", 10), ("steps", 40), ("samples", 160), ("bytes", 10 * (2 * MODEL + 8 + 4 * 4))],
 )
 def test_a_run_ends_with_the_first_round_that_reaches_its_budget(measure: str, one_round: int, tmp_path: Path) -> None:
     """A cost of one and a half rounds is reached by the second."""
-    rows = run(
-        tmp_path, **{measure: 1.5 * one_round if measure == "seconds" else one_round * 3 // 2} if one_round else {}
-    ).metrics
-    assert len(rows) == (2 if one_round else 4)
-    if one_round:
-        assert [spent(row, measure) for row in rows] == [one_round, 2 * one_round]
+    rows = run(tmp_path, **{measure: one_round * 3 // 2}).metrics
+    assert [spent(row, measure) for row in rows] == [one_round, 2 * one_round]
 
 
 def test_every_row_has_every_measure(tmp_path: Path) -> None:
@@ -101,9 +97,7 @@ def test_amounts_that_are_none(text: str) -> None:
 
 
 def test_an_unknown_measure_names_the_known_ones() -> None:
-    with pytest.raises(
-        InputError, match=r"unknown budget 'update' \(did you mean updates\?\); a budget is one of rounds, updates"
-    ):
+    with pytest.raises(InputError, match=r"unknown budget 'update' \(did you mean updates\?\); a budget is one of rounds"):
         budget_settings(["update=3"])
     with pytest.raises(InputError, match="must be positive and finite, got 0"):
         Budget(updates=0)
