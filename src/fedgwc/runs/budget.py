@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 import torch
@@ -72,6 +72,21 @@ class Budget:
                     f"a round costs at least {costs[name]:,.0f} {name}, and the budget of {limit:,.0f} {name} ends within the "
                     f"first; allow more, or sample fewer clients (algorithm.rate)"
                 )
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Times of evaluations and checkpoints, and the end of a run."""
+
+    every: Annotated[int | None, "rounds between evaluations; unset: a hundredth of the run"] = None
+    budget: Annotated[Budget, "costs at which a run ends, if that is before its last round"] = field(default_factory=Budget)
+    checkpoint_seconds: Annotated[float, "time between checkpoints; one is always written at the end and on Ctrl-C"] = 30.0
+
+    def __post_init__(self) -> None:
+        if self.every is not None and self.every < 1:
+            raise InputError(f"evaluate.every must be at least 1 round, got {self.every}")
+        if not 0 <= self.checkpoint_seconds < math.inf:
+            raise InputError(f"evaluate.checkpoint_seconds must be >= 0 and finite, got {self.checkpoint_seconds}")
 
 
 def spent(row: Mapping[str, float], measure: str) -> float:

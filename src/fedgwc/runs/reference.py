@@ -25,7 +25,7 @@ from fedgwc.data.partitions import GIVEN
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.io.atomic import write_atomically
 from fedgwc.models import MODELS
-from fedgwc.runs.experiment import Evaluate
+from fedgwc.runs.budget import Evaluate
 
 TABLES: dict[str, Any] = {"local": LocalTraining(), "engine": EngineSettings(), "evaluate": Evaluate()}
 FROM_DATA = ("shape", "n_classes")  # arguments of a model that are not for users to set
