@@ -15,6 +15,7 @@ from fedgwc.core.errors import InputError
 from fedgwc.runs.batch import _died, _run_one
 from fedgwc.runs.comparison import plan_runs
 from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.processes import Died
 from fedgwc.runs.tables import comparison_table
 
 QUICK = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
@@ -140,8 +141,8 @@ def test_mistakes(change: dict[str, Any], message: str, tmp_path: Path) -> None:
 
 
 def test_a_process_that_failed_is_not_said_to_have_lacked_memory(tmp_path: Path) -> None:
-    assert "memory" not in _died("ifca-seed0", 1).problem
-    assert "memory" in _died("ifca-seed0", -9).problem
+    assert "memory" not in _died("ifca-seed0", Died(1)).problem
+    assert "memory" in _died("ifca-seed0", Died(-9)).problem
     (tmp_path / "file").touch()
     [job] = plan_runs("digits", ["fedavg"], 1, ["rounds=1"], "full", [])
     assert _run_one("r", job.job, tmp_path / "file").problem == f"{tmp_path / 'file' / 'r'}: Not a directory"

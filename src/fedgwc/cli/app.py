@@ -84,6 +84,33 @@ def compare(
 
 
 @app.command()
+def tune(
+    recipe: Recipe = None,
+    algorithms: Annotated[str, typer.Option("--algorithms", "-a", help="Comma-separated names, or all.")] = "fedavg,fedgwc,auto",
+    trials: Annotated[int, typer.Option("--trials", help="So many for each algorithm; the first has the defaults.")] = 20,
+    seeds: Annotated[int, typer.Option("--seeds", help="So many for each trial, from 10,000 on.")] = 2,
+    sets: Sets = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for all trials; default: a new one under runs/.")
+    ] = None,
+    scale: Scale = "full",
+    space: Annotated[
+        list[str] | None,
+        typer.Option("--space", metavar="KEY=SPACE", help="Search this: ifca.k=2..8, local.lr=log:0.01..1, fesem.start=a,b."),
+    ] = None,
+    budget: Budgets = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Trials at a time; 0: one per core, or one on a GPU.", min=0)] = 0,
+) -> None:
+    """Search each algorithm's own settings on validation samples, with the same number of trials for all.
+
+    What --set gives is fixed. The same command with the same --out goes on after an interruption, or adds trials.
+    """
+    from fedgwc.cli.tune import tune_command
+
+    tune_command(recipe, _names(algorithms), trials, seeds, _with_budgets(sets, budget), out, scale, space or [], jobs)
+
+
+@app.command()
 def reproduce(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Tables and figures of the paper, or all; none: list them.")
@@ -337,7 +364,7 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 # The commands that meet names of algorithms, models and data sets.
-USING = ("run", "compare", "reproduce", "replay", "report", "assign", "list", "data show", "deploy init")
+USING = ("run", "compare", "tune", "reproduce", "replay", "report", "assign", "list", "data show", "deploy init")
 
 
 def _use_option() -> Any:

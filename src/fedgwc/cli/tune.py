@@ -1,0 +1,89 @@
+"""`fedgwc tune`: the same number of trials for every method, judged on validation samples."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core.assignments import Assignment
+from fedgwc.engines.settings import device_of
+from fedgwc.io.atomic import write_atomically
+from fedgwc.reproduce.provenance import provenance
+from fedgwc.runs.folder import new_folder
+from fedgwc.runs.spaces import Recipe, tuned_methods
+from fedgwc.runs.tables import show
+from fedgwc.runs.trial import COMPLETE, PRUNED
+from fedgwc.runs.tuned import save_tuning, setting_text, summary, tuned_settings
+from fedgwc.runs.tuning import Plan, Trial, check_optuna, tune
+
+ALL = "all"
+
+
+def tune_command(
+    recipe: str | None,
+    algorithms: list[str],
+    n_trials: int,
+    n_seeds: int,
+    sets: list[str],
+    out: Path | None = None,
+    scale: str = "full",
+    spaces: list[str] | None = None,
+    jobs: int = 0,
+) -> None:
+    plan = plan_tuning(recipe, algorithms, n_trials, n_seeds, sets, scale, spaces or [])
+    folder = out or new_folder(plan.methods[0].job.recipe, "tune")
+    tuned(plan, folder, jobs)
+    told = json.dumps(provenance(command_line()), indent=2)
+    write_atomically(folder / "provenance.json", told.encode())
+    print(f"\nWritten: {folder} (trials.csv and .json, tuned.toml, the runs)")
+    print(f"Compare on other seeds: fedgwc compare {recipe or ''} -a {','.join(algorithms)} --tuned {folder}")
+
+
+def plan_tuning(
+    recipe: str | None, algorithms: list[str], n_trials: int, n_seeds: int, sets: list[str], scale: str, spaces: list[str]
+) -> Plan:
+    """Plan a tuning; slips are told before there is a folder."""
+    check_optuna()
+    names = list(ALGORITHMS) if algorithms == [ALL] else algorithms
+    plan = Plan(source := Recipe(recipe, tuple(sets), scale), tuned_methods(source, names, spaces), n_trials, n_seeds)
+    device_of(plan.methods[0].job.engine)
+    return plan
+
+
+def tuned(plan: Plan, folder: Path, jobs: int) -> list[Assignment]:
+    """Do a tuning, show its outcome, and return the best settings of all methods."""
+    for method in plan.methods:
+        print(f"{method.name}: {', '.join(f'{key} in {search}' for key, search in method.space.items())}", file=sys.stderr)
+    seeds, rounds = f"seeds {plan.seeds[0]}..{plan.seeds[-1]}", plan.methods[0].job.rounds
+    print(f"{plan.n_trials} trials each, {seeds}, {rounds:,} rounds, the first with the defaults", file=sys.stderr, flush=True)
+    trials = _do_all(plan, folder, jobs)
+    save_tuning(plan, trials, folder)
+    show(summary(plan, trials))
+    return tuned_settings(folder)
+
+
+def _do_all(plan: Plan, folder: Path, jobs: int) -> list[Trial]:
+    total, done = plan.n_trials * len(plan.methods), 0
+    try:
+        with closing(tune(plan, folder, jobs)) as going:
+            while True:
+                try:
+                    trial = next(going)
+                except StopIteration as end:
+                    return list(end.value)
+                done += 1
+                print(f"{done}/{total} {_line(trial)}", file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"Interrupted and saved. The same command with --out {folder} goes on from here.") from None
+
+
+def _line(trial: Trial) -> str:
+    result = trial.result
+    what = f"failed: {result.problem}"
+    if result.state == COMPLETE:
+        what = f"validation accuracy {result.rank[0]:.1%}"
+    elif result.state == PRUNED:
+        what = f"given up at round {result.pruned_at:,}"
+    return f"{trial.method} trial {trial.number}: {what} ({setting_text(trial)})"

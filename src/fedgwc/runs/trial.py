@@ -1,0 +1,146 @@
+"""One trial of a tuning: a method under some settings, once per tuning seed."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from fedgwc.core.errors import InputError, os_error_text
+from fedgwc.io.atomic import write_atomically
+from fedgwc.runs.budget import MEASURES, spent
+from fedgwc.runs.experiment import Experiment
+from fedgwc.runs.folder import SUBFOLDERS, RunFolder
+from fedgwc.runs.loop import run
+from fedgwc.runs.progress import SILENT, Silent, Watcher
+from fedgwc.runs.selection import validation_rank
+
+if TYPE_CHECKING:
+    import optuna
+
+COMPLETE, PRUNED, FAILED, INTERRUPTED = "complete", "pruned", "failed", "interrupted"
+WARM_UP = 0.5  # share of the first seed's rounds in which no trial is given up: some methods divide clients late
+BATCH = 5  # trials of a method that are chosen together, so that what is chosen does not depend on which one ends first
+ENOUGH = 3  # completed trials from which a median says something
+RESULT = "trial.json"
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """The result of a trial, on validation samples only."""
+
+    state: str
+    accuracies: tuple[float, ...] = ()  # of each seed that was completed: validation accuracy of the last evaluation
+    losses: tuple[float, ...] = ()  # likewise
+    effort: Mapping[str, float] = field(default_factory=dict)  # by measure, all seeds together
+    pruned_at: int | None = None  # the round in which it was given up
+    problem: str = ""  # why it failed
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Return mean accuracy, then mean loss; larger is better."""
+        return (fmean(self.accuracies), -fmean(self.losses)) if self.state == COMPLETE else (-math.inf, -math.inf)
+
+
+def do_trial(
+    name: str, number: int, storage_id: int, jobs: tuple[Experiment, ...], folder: Path, journal: Path, progress: Watcher = SILENT
+) -> TrialResult:
+    """Run a trial into `folder`, one experiment per seed, unless it is there already."""
+    if (folder / RESULT).is_file():
+        return read_trial(folder)
+    import optuna
+
+    began, effort, ranks = time.monotonic(), dict.fromkeys(MEASURES, 0.0), list[tuple[float, float]]()
+    trial = optuna.trial.Trial(open_study(journal, name, jobs[0].rounds), storage_id)
+    ended: dict[str, Any] = {}
+    for i, job in enumerate(jobs):
+        path = folder / f"seed{job.seed}"
+        try:
+            result = run(job, path, resume=RunFolder(path).has_run(), progress=Reporter(trial, i * job.rounds, progress))
+        except optuna.TrialPruned as pruned:
+            ended = {"state": PRUNED, "pruned_at": int(str(pruned))}
+        except InputError as error:
+            ended = {"state": FAILED, "problem": str(error)}
+        except OSError as error:
+            ended = {"state": FAILED, "problem": os_error_text(error)}
+        except KeyboardInterrupt:
+            return TrialResult(INTERRUPTED)
+        else:
+            if not result.finished:
+                return TrialResult(INTERRUPTED)
+            ranks.append(validation_rank(result.last))
+            if not math.isfinite(ranks[-1][0]):
+                ended = {"state": FAILED, "problem": "its validation accuracy is no number"}
+        _add_effort(effort, path)
+        _drop_models(path)
+        if ended:
+            break
+    accuracies, losses = tuple(a for a, _ in ranks), tuple(-loss for _, loss in ranks)
+    done = TrialResult(**{"state": COMPLETE, **ended}, accuracies=accuracies, losses=losses, effort=effort)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / RESULT, json.dumps({**asdict(done), "took": round(time.monotonic() - began, 3)}).encode())
+    return done
+
+
+def read_trial(folder: Path) -> TrialResult:
+    """Read the result of a trial that was done."""
+    try:
+        written = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        lists = {key: tuple(written[key]) for key in ("accuracies", "losses")}
+        return TrialResult(**{key: written[key] for key in ("state", "effort", "pruned_at", "problem")}, **lists)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder / RESULT} cannot be read ({error}); remove {folder}, and the trial is done again") from None
+
+
+def open_study(journal: Path, name: str, rounds: int) -> optuna.Study:
+    """Open a method's study, which gives up what is worse than the median of earlier trials."""
+    import optuna
+
+    pruner = optuna.pruners.MedianPruner(ENOUGH, n_warmup_steps=int(WARM_UP * rounds))
+    return optuna.load_study(study_name=name, storage=storage(journal), pruner=pruner)
+
+
+def storage(journal: Path) -> optuna.storages.BaseStorage:
+    """Open Optuna's storage in one file, which several processes may share."""
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    return JournalStorage(JournalFileBackend(str(journal)))
+
+
+class Reporter(Silent):
+    """A watcher that reports validation accuracies, and gives a trial up."""
+
+    def __init__(self, trial: optuna.Trial, first: int, other: Watcher) -> None:
+        self.trial, self.first, self.other = trial, first, other  # first: rounds of the seeds before
+        self.start, self.message, self.round = other.start, other.message, other.round  # type: ignore[method-assign]
+        self.decided, self.step, self.stop = other.decided, other.step, other.stop  # type: ignore[method-assign]
+
+    def evaluated(self, row: Mapping[str, Any]) -> None:
+        import optuna
+
+        self.other.evaluated(row)
+        accuracy, step = validation_rank(row)[0], self.first + int(row["round"])
+        if math.isfinite(accuracy):
+            self.trial.report(accuracy, step)
+        if self.trial.should_prune():
+            raise optuna.TrialPruned(str(row["round"]))
+
+
+def _add_effort(effort: dict[str, float], path: Path) -> None:
+    """Add what a run has cost; one that failed before its first evaluation is not known."""
+    rows = RunFolder(path).metrics()
+    for measure in effort if rows else ():
+        effort[measure] += spent(rows[-1], measure)
+
+
+def _drop_models(path: Path) -> None:
+    """Remove what nobody will look at: a tuning has many runs, and some have a model per client."""
+    for name in SUBFOLDERS:
+        shutil.rmtree(path / name, ignore_errors=True)
