@@ -91,7 +91,7 @@ def tune(
     seeds: Annotated[int, typer.Option("--seeds", help="So many for each trial, from 10,000 on.")] = 2,
     sets: Sets = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for all trials; default: a new one under runs/.")
+        Path | None, typer.Option("--out", "-o", help="Folder of the trials; default: a new one under runs/.")
     ] = None,
     scale: Scale = "full",
     space: Annotated[

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -35,8 +37,8 @@ def tune_command(
     plan = plan_tuning(recipe, algorithms, n_trials, n_seeds, sets, scale, spaces or [])
     folder = out or new_folder(plan.methods[0].job.recipe, "tune")
     tuned(plan, folder, jobs)
-    told = json.dumps(provenance(command_line()), indent=2)
-    write_atomically(folder / "provenance.json", told.encode())
+    told = provenance(_command(recipe, algorithms, n_trials, n_seeds, sets, scale, spaces or []))
+    write_atomically(folder / "provenance.json", json.dumps(told, indent=2).encode())
     print(f"\nWritten: {folder} (trials.csv and .json, tuned.toml, the runs)")
     print(f"Compare on other seeds: fedgwc compare {recipe or ''} -a {','.join(algorithms)} --tuned {folder}")
 
@@ -77,6 +79,16 @@ def _do_all(plan: Plan, folder: Path, jobs: int) -> list[Trial]:
                 print(f"{done}/{total} {_line(trial)}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"Interrupted and saved. The same command with --out {folder} goes on from here.") from None
+
+
+def _command(
+    recipe: str | None, algorithms: list[str], n_trials: int, n_seeds: int, sets: list[str], scale: str, spaces: list[str]
+) -> str:
+    """Return the command that repeats a tuning."""
+    words = ["fedgwc", "tune", *([recipe] if recipe else []), "--algorithms", ",".join(algorithms)]
+    words += ["--trials", str(n_trials), "--seeds", str(n_seeds), "--scale", scale]
+    words += [word for s in sets for word in ("--set", s)] + [word for s in spaces for word in ("--space", s)]
+    return shlex.join(words)
 
 
 def _line(trial: Trial) -> str:

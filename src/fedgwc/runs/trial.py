@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -56,13 +55,14 @@ def do_trial(
         return read_trial(folder)
     import optuna
 
-    began, effort, ranks = time.monotonic(), dict.fromkeys(MEASURES, 0.0), list[tuple[float, float]]()
-    trial = optuna.trial.Trial(open_study(journal, name, jobs[0].rounds), storage_id)
+    effort, ranks = dict.fromkeys(MEASURES, 0.0), list[tuple[float, float]]()
+    study = open_study(journal, name, jobs[0].rounds)
+    trial, known = optuna.trial.Trial(study, storage_id), set(study.trials[number].intermediate_values)
     ended: dict[str, Any] = {}
     for i, job in enumerate(jobs):
         path = folder / f"seed{job.seed}"
         try:
-            result = run(job, path, resume=RunFolder(path).has_run(), progress=Reporter(trial, i * job.rounds, progress))
+            result = run(job, path, resume=RunFolder(path).has_run(), progress=Reporter(trial, i * job.rounds, known, progress))
         except optuna.TrialPruned as pruned:
             ended = {"state": PRUNED, "pruned_at": int(str(pruned))}
         except InputError as error:
@@ -83,9 +83,15 @@ def do_trial(
             break
     accuracies, losses = tuple(a for a, _ in ranks), tuple(-loss for _, loss in ranks)
     done = TrialResult(**{"state": COMPLETE, **ended}, accuracies=accuracies, losses=losses, effort=effort)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / RESULT, json.dumps({**asdict(done), "took": round(time.monotonic() - began, 3)}).encode())
+    save_trial(folder, done)
     return done
+
+
+def save_trial(folder: Path, result: TrialResult) -> None:
+    """Write the result of a trial, unless it is there already."""
+    if not (folder / RESULT).is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / RESULT, json.dumps(asdict(result)).encode())
 
 
 def read_trial(folder: Path) -> TrialResult:
@@ -117,8 +123,9 @@ def storage(journal: Path) -> optuna.storages.BaseStorage:
 class Reporter(Silent):
     """A watcher that reports validation accuracies, and gives a trial up."""
 
-    def __init__(self, trial: optuna.Trial, first: int, other: Watcher) -> None:
-        self.trial, self.first, self.other = trial, first, other  # first: rounds of the seeds before
+    def __init__(self, trial: optuna.Trial, first: int, known: set[int], other: Watcher) -> None:
+        self.trial, self.other = trial, other
+        self.first, self.known = first, known  # rounds of the seeds before, and what was reported until an interruption
         self.start, self.message, self.round = other.start, other.message, other.round  # type: ignore[method-assign]
         self.decided, self.step, self.stop = other.decided, other.step, other.stop  # type: ignore[method-assign]
 
@@ -127,7 +134,7 @@ class Reporter(Silent):
 
         self.other.evaluated(row)
         accuracy, step = validation_rank(row)[0], self.first + int(row["round"])
-        if math.isfinite(accuracy):
+        if math.isfinite(accuracy) and step not in self.known:
             self.trial.report(accuracy, step)
         if self.trial.should_prune():
             raise optuna.TrialPruned(str(row["round"]))

@@ -22,7 +22,19 @@ from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.processes import Died, Job, in_processes
 from fedgwc.runs.progress import watcher
 from fedgwc.runs.spaces import Recipe, Tuned
-from fedgwc.runs.trial import BATCH, COMPLETE, FAILED, INTERRUPTED, PRUNED, TrialResult, do_trial, open_study, storage
+from fedgwc.runs.trial import (
+    BATCH,
+    COMPLETE,
+    FAILED,
+    INTERRUPTED,
+    PRUNED,
+    TrialResult,
+    do_trial,
+    open_study,
+    read_trial,
+    save_trial,
+    storage,
+)
 
 if TYPE_CHECKING:
     import optuna
@@ -174,6 +186,7 @@ class Study:
     def take(self, number: int, result: TrialResult) -> Trial:
         """Note a trial's result; the batch is told once it is complete."""
         self.results[number] = result
+        save_trial(self._path(number), result)
         if self.running <= self.results.keys():
             for each in sorted(self.running):
                 self._tell(each, self.results[each])
@@ -190,8 +203,6 @@ class Study:
 
     def trials(self) -> list[Trial]:
         """Return all trials that have ended, in order."""
-        from fedgwc.runs.trial import read_trial
-
         ended = [t for t in self.study.trials if t.state.is_finished()]
         return [
             Trial(self.method.name, t.number, t.params, self.results.get(t.number) or read_trial(self._path(t.number)))
