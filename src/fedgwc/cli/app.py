@@ -69,6 +69,10 @@ def compare(
     sweep: Annotated[list[str] | None, typer.Option("--sweep", metavar=SWEEP, help="Try several: ifca.k=2,3")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Runs at a time; 0: one per core, or one on a GPU.", min=0)] = 0,
     budget: Budgets = None,
+    tune: Annotated[
+        int, typer.Option("--tune", help="First search each algorithm's settings in so many trials, on other seeds.", min=0)
+    ] = 0,
+    tuned: Annotated[Path | None, typer.Option("--tuned", help="Use what `fedgwc tune` has found, the folder.")] = None,
     equal: Annotated[str | None, typer.Option("--equal", hidden=True)] = None,
 ) -> None:
     """Run several algorithms on the same federations and put them in one table.
@@ -80,7 +84,18 @@ def compare(
 
     if equal is not None:
         raise InputError("--equal is --budget now: write --budget updates=N; FedAvg trains N = rounds x rate x clients of them")
-    compare_command(recipe, _names(algorithms), seeds, _with_budgets(sets, budget), out, scale, sweep or [], jobs)
+    names, sets = _names(algorithms), _with_budgets(sets, budget)
+    if tune and (sweep or tuned):
+        raise InputError("--tune searches settings anew, and --sweep or --tuned says which they are; take one of them")
+    if tune:
+        from fedgwc.cli.tune import tuned_for_comparison
+
+        sets, out = tuned_for_comparison(recipe, names, tune, seeds, sets, out, scale, jobs)
+    if tuned:
+        from fedgwc.cli.tune import with_tuned
+
+        sets = with_tuned(tuned, names, sets)
+    compare_command(recipe, names, seeds, sets, out, scale, sweep or [], jobs)
 
 
 @app.command()
@@ -90,9 +105,7 @@ def tune(
     trials: Annotated[int, typer.Option("--trials", help="So many for each algorithm; the first has the defaults.")] = 20,
     seeds: Annotated[int, typer.Option("--seeds", help="So many for each trial, from 10,000 on.")] = 2,
     sets: Sets = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder of the trials; default: a new one under runs/.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the trials; default: a new one under runs/.")] = None,
     scale: Scale = "full",
     space: Annotated[
         list[str] | None,

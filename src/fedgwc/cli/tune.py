@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from fedgwc.algorithms import ALGORITHMS
-from fedgwc.core.assignments import Assignment
+from fedgwc.core.errors import InputError
 from fedgwc.engines.settings import device_of
 from fedgwc.io.atomic import write_atomically
 from fedgwc.reproduce.provenance import provenance
@@ -18,7 +18,7 @@ from fedgwc.runs.spaces import Recipe, tuned_methods
 from fedgwc.runs.tables import show
 from fedgwc.runs.trial import COMPLETE, PRUNED
 from fedgwc.runs.tuned import save_tuning, setting_text, summary, tuned_settings
-from fedgwc.runs.tuning import Plan, Trial, check_optuna, tune
+from fedgwc.runs.tuning import N_SEEDS, Plan, Trial, check_optuna, n_done, tune
 
 ALL = "all"
 
@@ -54,7 +54,41 @@ def plan_tuning(
     return plan
 
 
-def tuned(plan: Plan, folder: Path, jobs: int) -> list[Assignment]:
+def tuned_for_comparison(
+    recipe: str | None,
+    algorithms: list[str],
+    n_trials: int,
+    n_seeds: int,
+    sets: list[str],
+    out: Path | None,
+    scale: str,
+    jobs: int,
+) -> tuple[list[str], Path]:
+    """Tune the methods of a comparison below its folder.
+
+    Returns the comparison's settings and its folder. It reports on other seeds than those of the tuning.
+    """
+    plan = plan_tuning(recipe, algorithms, n_trials, N_SEEDS, sets, scale, [])
+    first = plan.methods[0].job.seed
+    if first < plan.seeds.stop and plan.seeds.start < first + n_seeds:
+        raise InputError(f"seeds {plan.seeds[0]:,} to {plan.seeds[-1]:,} are for tuning; report on others: --set seed=0")
+    folder = out or new_folder(plan.methods[0].job.recipe, "compare")
+    try:
+        return [*tuned(plan, folder / "tuning", jobs), *sets], folder
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"Interrupted and saved. The same command with --out {folder} goes on from here.") from None
+
+
+def with_tuned(folder: Path, algorithms: list[str], sets: list[str]) -> list[str]:
+    """Return settings with those that a tuning has found; settings on the command line win."""
+    found = tuned_settings(folder)
+    methods = {setting.partition(".")[0] for setting in found}
+    if missing := [name for name in algorithms if name not in methods and name != ALL]:
+        print(f"{folder} has no settings of {', '.join(missing)}: as the recipe has them", file=sys.stderr)
+    return [*found, *sets]
+
+
+def tuned(plan: Plan, folder: Path, jobs: int) -> list[str]:
     """Do a tuning, show its outcome, and return the best settings of all methods."""
     for method in plan.methods:
         print(f"{method.name}: {', '.join(f'{key} in {search}' for key, search in method.space.items())}", file=sys.stderr)
@@ -67,7 +101,7 @@ def tuned(plan: Plan, folder: Path, jobs: int) -> list[Assignment]:
 
 
 def _do_all(plan: Plan, folder: Path, jobs: int) -> list[Trial]:
-    total, done = plan.n_trials * len(plan.methods), 0
+    total, done = plan.n_trials * len(plan.methods), n_done(folder)
     try:
         with closing(tune(plan, folder, jobs)) as going:
             while True:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedgwc.core.assignments import Assignment, flatten
+from fedgwc.core.assignments import flatten
 from fedgwc.core.errors import InputError
 from fedgwc.io.atomic import write_atomically
 from fedgwc.io.csv_table import csv_bytes
@@ -59,8 +59,8 @@ def recipe_tables(best: Mapping[str, Trial]) -> str:
     return "\n".join([*lines, ""])
 
 
-def tuned_settings(folder: Path) -> list[Assignment]:
-    """Read the best settings of a tuning as assignments."""
+def tuned_settings(folder: Path) -> list[str]:
+    """Read the best settings of a tuning as `KEY=VALUE`, which concern the method of their name only."""
     path = folder / TUNED
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def tuned_settings(folder: Path) -> list[Assignment]:
         raise InputError(f"{folder} holds no finished tuning ({TUNED}: {error.strerror}); make one: fedgwc tune --out") from None
     except ValueError as error:
         raise InputError(f"{path} is not as `fedgwc tune` wrote it: {error}") from None
-    return [(tuple(key.split(".")), value) for key, value in flatten(tables).items() if key != "format"]
+    return [f"{key}={json.dumps(value)}" for key, value in flatten(tables).items() if key != "format"]
 
 
 def summary(plan: Plan, trials: Sequence[Trial]) -> Table:

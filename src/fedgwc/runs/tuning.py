@@ -28,6 +28,7 @@ from fedgwc.runs.trial import (
     FAILED,
     INTERRUPTED,
     PRUNED,
+    RESULT,
     TrialResult,
     do_trial,
     open_study,
@@ -105,6 +106,11 @@ def begin(plan: Plan, folder: Path) -> None:
         raise InputError(f"{folder} is not an empty folder, and holds no tuning; choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(wanted, indent=2).encode())
+
+
+def n_done(folder: Path) -> int:
+    """Count the trials that are in a folder already."""
+    return len(list(folder.glob(f"*/trial-*/{RESULT}")))
 
 
 def tune(plan: Plan, folder: Path, jobs: int = 0) -> Generator[Trial, None, list[Trial]]:
