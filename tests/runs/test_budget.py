@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,8 @@ QUICK = {
 MODEL = 4 * (64 * 8 + 8 + 8 * 10 + 10)
 
 
-def run(tmp_path: Path, algorithm: str = "fedavg", **budget: float) -> Result:
-    evaluate = {"every": 1, "budget": budget}
+def run(tmp_path: Path, budget: Mapping[str, float] | None = None, algorithm: str = "fedavg") -> Result:
+    evaluate = {"every": 1, "budget": budget or {}}
     return fedgwc.run({**QUICK, "algorithm": {"name": algorithm}, "evaluate": evaluate}, tmp_path / "run")
 
 
@@ -40,7 +41,7 @@ def run(tmp_path: Path, algorithm: str = "fedavg", **budget: float) -> Result:
 )
 def test_a_run_ends_with_the_first_round_that_reaches_its_budget(measure: str, one_round: int, tmp_path: Path) -> None:
     """A cost of one and a half rounds is reached by the second."""
-    rows = run(tmp_path, **{measure: one_round * 3 // 2}).metrics
+    rows = run(tmp_path, {measure: one_round * 3 // 2}).metrics
     assert [spent(row, measure) for row in rows] == [one_round, 2 * one_round]
 
 
@@ -52,20 +53,20 @@ def test_every_row_has_every_measure(tmp_path: Path) -> None:
 
 def test_ifca_is_billed_for_its_forward_passes(tmp_path: Path) -> None:
     """Two models are scored by ten clients on the training samples of each, and are sent to them for it."""
-    last = run(tmp_path, "ifca", updates=10).last
+    last = run(tmp_path, {"updates": 10}, "ifca").last
     n_train = experiment(QUICK).federation().train.sizes[0]
     assert last["evaluations"] == 2 * 10 * n_train
     assert spent(last, "bytes") == 10 * (2 * MODEL + 8 + 4 * 4) + 2 * 10 * (MODEL + 4)
 
 
 def test_a_budget_of_time_ends_a_run(tmp_path: Path) -> None:
-    assert len(run(tmp_path, seconds=1e-9).metrics) == 1
+    assert len(run(tmp_path, {"seconds": 1e-9}).metrics) == 1
 
 
 @pytest.mark.parametrize("measure", ["updates", "steps", "samples", "bytes"])
 def test_a_budget_below_one_round_is_refused_before_there_is_a_folder(measure: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"a round costs at least .* {measure}, .*; allow more"):
-        run(tmp_path, **{measure: 9})
+        run(tmp_path, {measure: 9})
     assert not (tmp_path / "run").exists()
 
 

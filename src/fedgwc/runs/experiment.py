@@ -214,7 +214,7 @@ def _local(name: str, settings: Mapping[str, Any], tables: Mapping[str, Any]) ->
     merged = {**LOCAL.get(name, {}), **settings}
     for each in _names_of(name):
         own = _own(tables, each)[1]
-        merged = {key: value for key, value in merged.items() if EXCLUSIVE.get(key) not in own} | own
+        merged = {**{key: value for key, value in merged.items() if EXCLUSIVE.get(key) not in own}, **own}
     return override(LocalTraining(), merged, "local")
 
 

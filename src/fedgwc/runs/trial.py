@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -50,41 +50,52 @@ class TrialResult:
 def do_trial(
     name: str, number: int, storage_id: int, jobs: tuple[Experiment, ...], folder: Path, journal: Path, progress: Watcher = SILENT
 ) -> TrialResult:
-    """Run a trial into `folder`, one experiment per seed, unless it is there already."""
-    if (folder / RESULT).is_file():
-        return read_trial(folder)
+    """Run a trial into `folder`, one experiment per seed."""
     import optuna
 
-    effort, ranks = dict.fromkeys(MEASURES, 0.0), list[tuple[float, float]]()
     study = open_study(journal, name, jobs[0].rounds)
     trial, known = optuna.trial.Trial(study, storage_id), set(study.trials[number].intermediate_values)
-    ended: dict[str, Any] = {}
+    done = TrialResult(COMPLETE, effort=dict.fromkeys(MEASURES, 0.0))
     for i, job in enumerate(jobs):
         path = folder / f"seed{job.seed}"
-        try:
-            result = run(job, path, resume=RunFolder(path).has_run(), progress=Reporter(trial, i * job.rounds, known, progress))
-        except optuna.TrialPruned as pruned:
-            ended = {"state": PRUNED, "pruned_at": int(str(pruned))}
-        except InputError as error:
-            ended = {"state": FAILED, "problem": str(error)}
-        except OSError as error:
-            ended = {"state": FAILED, "problem": os_error_text(error)}
-        except KeyboardInterrupt:
-            return TrialResult(INTERRUPTED)
-        else:
-            if not result.finished:
-                return TrialResult(INTERRUPTED)
-            ranks.append(validation_rank(result.last))
-            if not math.isfinite(ranks[-1][0]):
-                ended = {"state": FAILED, "problem": "its validation accuracy is no number"}
-        _add_effort(effort, path)
+        one = _do_seed(job, path, Reporter(trial, i * job.rounds, known, progress))
+        if one.state == INTERRUPTED:
+            return one
         _drop_models(path)
-        if ended:
+        done = replace(
+            one,
+            accuracies=done.accuracies + one.accuracies,
+            losses=done.losses + one.losses,
+            effort={measure: cost + one.effort.get(measure, 0.0) for measure, cost in done.effort.items()},
+        )
+        if done.state != COMPLETE:
             break
-    accuracies, losses = tuple(a for a, _ in ranks), tuple(-loss for _, loss in ranks)
-    done = TrialResult(**{"state": COMPLETE, **ended}, accuracies=accuracies, losses=losses, effort=effort)
     save_trial(folder, done)
     return done
+
+
+def _do_seed(job: Experiment, path: Path, reporter: Reporter) -> TrialResult:
+    import optuna
+
+    def ended(state: str, **more: Any) -> TrialResult:
+        return TrialResult(state, effort=_effort(path), **more)
+
+    try:
+        result = run(job, path, resume=RunFolder(path).has_run(), progress=reporter)
+    except optuna.TrialPruned:
+        return ended(PRUNED, pruned_at=reporter.number)
+    except InputError as error:
+        return ended(FAILED, problem=str(error))
+    except OSError as error:
+        return ended(FAILED, problem=os_error_text(error))
+    except KeyboardInterrupt:
+        return TrialResult(INTERRUPTED)
+    if not result.finished:
+        return TrialResult(INTERRUPTED)
+    accuracy, negative_loss = validation_rank(result.last)
+    if not math.isfinite(accuracy):
+        return ended(FAILED, problem="its validation accuracy is no number")
+    return ended(COMPLETE, accuracies=(accuracy,), losses=(-negative_loss,))
 
 
 def save_trial(folder: Path, result: TrialResult) -> None:
@@ -98,8 +109,7 @@ def read_trial(folder: Path) -> TrialResult:
     """Read the result of a trial that was done."""
     try:
         written = json.loads((folder / RESULT).read_text(encoding="utf-8"))
-        lists = {key: tuple(written[key]) for key in ("accuracies", "losses")}
-        return TrialResult(**{key: written[key] for key in ("state", "effort", "pruned_at", "problem")}, **lists)
+        return TrialResult(**{**written, **{key: tuple(written[key]) for key in ("accuracies", "losses")}})
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder / RESULT} cannot be read ({error}); remove {folder}, and the trial is done again") from None
 
@@ -123,6 +133,8 @@ def storage(journal: Path) -> optuna.storages.BaseStorage:
 class Reporter(Silent):
     """A watcher that reports validation accuracies, and gives a trial up."""
 
+    number = 0  # the last round that was evaluated
+
     def __init__(self, trial: optuna.Trial, first: int, known: set[int], other: Watcher) -> None:
         self.trial, self.other = trial, other
         self.first, self.known = first, known  # rounds of the seeds before, and what was reported until an interruption
@@ -133,18 +145,18 @@ class Reporter(Silent):
         import optuna
 
         self.other.evaluated(row)
-        accuracy, step = validation_rank(row)[0], self.first + int(row["round"])
+        self.number, accuracy = int(row["round"]), validation_rank(row)[0]
+        step = self.first + self.number
         if math.isfinite(accuracy) and step not in self.known:
             self.trial.report(accuracy, step)
         if self.trial.should_prune():
-            raise optuna.TrialPruned(str(row["round"]))
+            raise optuna.TrialPruned
 
 
-def _add_effort(effort: dict[str, float], path: Path) -> None:
-    """Add what a run has cost; one that failed before its first evaluation is not known."""
+def _effort(path: Path) -> dict[str, float]:
+    """Return what a run has cost; nothing is known of one that failed before its first evaluation."""
     rows = RunFolder(path).metrics()
-    for measure in effort if rows else ():
-        effort[measure] += spent(rows[-1], measure)
+    return {measure: spent(rows[-1], measure) for measure in MEASURES} if rows else {}
 
 
 def _drop_models(path: Path) -> None:

@@ -1,15 +1,18 @@
 """Tuning: every method gets the same number of trials over its own search space, judged on validation samples.
 
-Trials are chosen by Optuna (TPE), the first one has the defaults. What is chosen and what is given up depends on the seeds only:
-not on the number of processes, nor on interruptions. OUT/tuning.journal has Optuna's studies, OUT/METHOD/trial-NNN the runs.
+Optuna chooses the trials: the first has the defaults, the next nine are drawn at random, TPE chooses the others. What is chosen
+and what is given up depends on the seeds only, not on the number of processes or on interruptions. OUT/tuning.journal has
+Optuna's studies, OUT/METHOD/trial-NNN the runs.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
 FIRST_SEED = 10_000  # of tuning; comparisons report on seeds from 0 on
 N_SEEDS = 2  # unless the user says otherwise
+RANDOM = 10  # trials until TPE begins: from fewer it mostly learns where nothing was tried yet
 EVALUATIONS = 20  # of a trial's run, in which it may be given up
 MOST_TRIALS = 10_000
 PLAN, JOURNAL = "plan.json", "tuning.journal"
@@ -136,9 +140,10 @@ def tune(plan: Plan, folder: Path, jobs: int = 0) -> Generator[Trial, None, list
 
 def _in_turn(jobs: deque[Job]) -> Generator[tuple[Job, TrialResult], None, None]:
     """Do trials in this process, which shows how each goes on."""
+    do = partial(do_trial, progress=watcher())
     while jobs:
         job = jobs.popleft()
-        yield job, do_trial(*job, progress=watcher())
+        yield job, do(*job)
 
 
 @dataclass
@@ -161,25 +166,39 @@ class Study:
 
     def next_batch(self) -> list[Job]:
         """Return the next trials to do, once all earlier ones have ended."""
+        while not self.running:
+            begun = self._begun()
+            if not begun:
+                return []
+            self.running = {t.number for t in begun}
+            there = [t.number for t in begun if (self._path(t.number) / RESULT).is_file()]  # until an interruption
+            self.results |= {number: read_trial(self._path(number)) for number in there}
+            if jobs := [self._job(t) for t in begun if t.number not in there]:
+                return jobs
+            self._tell_all()
+        return []
+
+    def _begun(self) -> list[optuna.trial.FrozenTrial]:
+        """Choose the trials of a batch as far as that was not done."""
         from optuna.trial import TrialState
 
-        if self.running:
-            return []
         if not self.study.trials:
             self.study.enqueue_trial(dict(self.method.defaults))
         n_ended = sum(t.state.is_finished() for t in self.study.trials)
         end = min(self.plan.n_trials, (n_ended // BATCH + 1) * BATCH)
         while (number := sum(t.state != TrialState.WAITING for t in self.study.trials)) < end:
             self._ask(number)
-        begun = [t for t in self.study.trials if t.state == TrialState.RUNNING]
-        self.running = {t.number for t in begun}
-        return [self._job(t) for t in begun]
+        return [t for t in self.study.trials if t.state == TrialState.RUNNING]
 
     def _ask(self, number: int) -> None:
         """Let Optuna choose a trial, by its number and earlier batches only."""
         import optuna
 
-        self.study.sampler = optuna.samplers.TPESampler(seed=FIRST_SEED + number, n_startup_trials=BATCH)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            # The liar keeps the trials of a batch apart.
+            sampler = optuna.samplers.TPESampler(seed=FIRST_SEED + number, n_startup_trials=RANDOM, constant_liar=True)
+        self.study.sampler = sampler
         self.study.ask({key: _distribution(search) for key, search in self.method.space.items()})
 
     def _job(self, trial: optuna.trial.FrozenTrial) -> Job:
@@ -194,10 +213,13 @@ class Study:
         self.results[number] = result
         save_trial(self._path(number), result)
         if self.running <= self.results.keys():
-            for each in sorted(self.running):
-                self._tell(each, self.results[each])
-            self.running = set()
+            self._tell_all()
         return Trial(self.method.name, number, self.study.trials[number].params, result)
+
+    def _tell_all(self) -> None:
+        for number in sorted(self.running):
+            self._tell(number, self.results[number])
+        self.running = set()
 
     def _tell(self, number: int, result: TrialResult) -> None:
         from optuna.trial import TrialState
