@@ -56,7 +56,7 @@ DATA: dict[str, Tables] = {
     "cifar100": {
         "model": {"name": "cnn"},
         "local": {"steps": 7, "batch": 64, "weight_decay": 4e-4},
-        "rounds": 6000,
+        "rounds": 5000,
         "data": {"name": "cifar100", "train_size": 500, "test_size": 100, "augment": True},
         "evaluate": {"every": 500},
     },
