@@ -158,9 +158,9 @@ def measure_all(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
 def _rows(cells: Sequence[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:
     if torch.cuda.is_available() and cells and cells[0][0] == "cifar100":
-        for at in range(0, len(cells), TOGETHER):
-            some = cells[at : at + TOGETHER]
-            yield from zip(some, measured([experiment(*cell) for cell in some], together=True), strict=True)
+        for _, alike in itertools.groupby(sorted(cells, key=lambda cell: cell[1]), key=lambda cell: cell[1]):
+            for some in itertools.batched(alike, TOGETHER):
+                yield from zip(some, measured([experiment(*cell) for cell in some], together=True), strict=True)
         return
     with multiprocessing.get_context("spawn").Pool(cores()) as pool:
         yield from pool.imap_unordered(_with_cell, cells)
