@@ -91,7 +91,8 @@ def with_tuned(folder: Path, algorithms: list[str], sets: list[str]) -> list[str
 def tuned(plan: Plan, folder: Path, jobs: int) -> list[str]:
     """Do a tuning, show its outcome, and return the best settings of all methods."""
     for method in plan.methods:
-        print(f"{method.name}: {', '.join(f'{key} in {search}' for key, search in method.space.items())}", file=sys.stderr)
+        space = [f"{key.removeprefix(f'{method.name}.')} in {search}" for key, search in method.space.items()]
+        print(f"{method.name}: {', '.join(space)}", file=sys.stderr)
     seeds, rounds = f"seeds {plan.seeds[0]}..{plan.seeds[-1]}", plan.methods[0].job.rounds
     print(f"{plan.n_trials} trials each, {seeds}, {rounds:,} rounds, the first with the defaults", file=sys.stderr, flush=True)
     trials = _do_all(plan, folder, jobs)

@@ -38,12 +38,12 @@ AMOUNT = re.compile(r"([0-9][0-9_.]*(?:e[0-9]+)?)([kKMG]?)")
 class Budget:
     """Costs at which a run ends, whichever is reached first."""
 
-    updates: Annotated[int | None, "clients trained"] = None
-    steps: Annotated[int | None, "local steps"] = None
-    samples: Annotated[int | None, "samples trained on"] = None
-    bytes: Annotated[int | None, "bytes sent to clients and back"] = None
-    evaluations: Annotated[int | None, "samples scored because the algorithm asked"] = None
-    seconds: Annotated[float | None, "wall time, with evaluations"] = None
+    updates: Annotated[int | None, "end once so many clients have trained"] = None
+    steps: Annotated[int | None, "or made so many local steps"] = None
+    samples: Annotated[int | None, "or trained on so many samples"] = None
+    bytes: Annotated[int | None, "or once so many bytes went to clients and back"] = None
+    evaluations: Annotated[int | None, "or once so many samples were scored because the algorithm asked"] = None
+    seconds: Annotated[float | None, "or after so much time, evaluations included"] = None
 
     def __post_init__(self) -> None:
         for name, limit in self.limits.items():
