@@ -26,18 +26,6 @@ from fedgwc.report.data import Judged, Matrix, Node, Run
 from fedgwc.runs.folder import VERDICTS, RunFolder
 
 
-def find_runs(paths: list[Path]) -> list[Path]:
-    """Find run folders among `paths`.
-
-    A folder that is no run but holds some, as `fedgwc compare` makes, stands for these.
-    """
-    found: list[Path] = []
-    for path in paths:
-        inside = sorted(p.parent for p in path.glob("*/config.json")) if path.is_dir() else []
-        found += inside if inside and not RunFolder(path).has_run() else [path]
-    return found
-
-
 def load(path: Path) -> Run:
     """Read a finished run; anything missing or damaged is an InputError that names the file."""
     folder = RunFolder(path)
