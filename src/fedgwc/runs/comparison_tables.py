@@ -10,12 +10,11 @@ from scipy import stats
 from fedgwc.core.text import plural
 from fedgwc.runs.contrasts import ALONE, GLOBAL, Line, Panel
 from fedgwc.runs.gains import NEW, OLD
-from fedgwc.runs.scoring import WHEN
+from fedgwc.runs.scoring import WHEN_TEXT
 from fedgwc.runs.tables import COLUMNS, Column, Table, mean_cell
 
 CLIENTS = tuple(c for c in COLUMNS if "accuracy" in c.key)
 ENDS = tuple(c for c in COLUMNS if c not in CLIENTS)
-NAMES = {"accuracy": "accuracy %", "rand": "Rand", "ari": "adj. Rand"} | {c.key: c.title for c in CLIENTS}
 OTHERS = {ALONE: "training alone", GLOBAL: "the global model"}
 WHO = {OLD: "", NEW: "newcomers: "}
 
@@ -99,7 +98,10 @@ def clients_table(panel: Panel) -> Table:
 def ends_table(panel: Panel, finds: dict[str, str]) -> Table:
     """Tabulate clusters and costs at the end of the runs."""
     columns = [c for c in ENDS if any(c.key in row for line in panel.lines for row in line.last)]
-    rows = [[line.title, finds[line.candidate.algorithm], *(mean_cell(c, line.last) for c in columns)] for line in panel.lines]
+    rows = [
+        [line.title, finds.get(line.candidate.algorithm, "–"), *(mean_cell(c, line.last) for c in columns)]
+        for line in panel.lines
+    ]
     return Table(["method", "automatic", *(c.title for c in columns)], rows)
 
 
@@ -111,7 +113,7 @@ def notes(panel: Panel) -> list[str]:
 
 def _when(panel: Panel) -> str:
     seeds = sorted({len(line.scores) for line in panel.lines})
-    text = f"Scores are on test data, {WHEN[panel.scoring.when]}: the mean over seeds ± their standard deviation"
+    text = f"Scores are on test data, {WHEN_TEXT[panel.scoring.when]}: the mean over seeds ± their standard deviation"
     return f"{text} ({' or '.join(map(str, seeds))} {'seed' if seeds == [1] else 'seeds'})."
 
 

@@ -80,23 +80,13 @@ def contrast(candidates: Sequence[Candidate], reference: str, scoring: Scoring) 
     scores = [{seed: float(row[scoring.metric]) for seed, row in by.items() if scoring.metric in row} for by in rows]
     if not any(scores):
         raise InputError(f"no run has {scoring.metric}; choose another --metric")
-    against = reference_of(ran, reference)
-    differences = [None if against in (None, i) else difference(s, scores[against or 0]) for i, s in enumerate(scores)]
-    adjusted = holm([np.nan if d is None else d.p for d in differences])
-    lines = [
-        Line(
-            c,
-            rows[i],
-            scores[i],
-            differences[i],
-            float(adjusted[i]),
-            None if against in (None, i) else over_clients(c, ran[against or 0], scoring),
-            beats_all(i, scores),
-            _gains(c, ran),
-        )
-        for i, c in enumerate(ran)
-    ]
-    return Panel(tuple(lines), None if against is None else ran[against].title, scoring)
+    at = reference_of(ran, reference)
+    differences = [None if at is None or at == i else difference(s, scores[at]) for i, s in enumerate(scores)]
+    adjusted = holm([np.nan if d is None else d.p for d in differences]).tolist()
+    spans = [None if at is None or at == i else over_clients(c, ran[at], scoring) for i, c in enumerate(ran)]
+    best = [beats_all(i, scores) for i in range(len(ran))]
+    lines = map(Line, ran, rows, scores, differences, adjusted, spans, best, (_gains(c, ran) for c in ran))
+    return Panel(tuple(lines), None if at is None else ran[at].title, scoring)
 
 
 def usual_reference(algorithms: Sequence[str]) -> str:

@@ -51,17 +51,17 @@ def gains(ours: Mapping[str, NDArray[Any]], theirs: Mapping[str, NDArray[Any]], 
 
     None where they did not keep each test sample's outcome, or not of the same samples.
     """
-    ids, keys = "newcomers" if who else "clients", (f"{who}hits", f"{who}hits_offsets")
-    if not all(key in arrays for arrays in (ours, theirs) for key in (ids, *keys)):
+    ids, hits, offsets = (f"{who}{name}" for name in ("clients", "hits", "hits_offsets"))
+    if not all(key in arrays for arrays in (ours, theirs) for key in (ids, hits, offsets)):
         return None
-    if any(not np.array_equal(ours[key], theirs[key]) for key in (ids, keys[1])) or len(ours[keys[0]]) != len(theirs[keys[0]]):
+    if any(not np.array_equal(ours[key], theirs[key]) for key in (ids, offsets)) or len(ours[hits]) != len(theirs[hits]):
         return None
-    samples = np.diff(ours[keys[1]].astype(np.int64))
+    samples = np.diff(ours[offsets].astype(np.int64))
     has = samples > 0
     if not has.any():
         return None
     client = np.repeat(np.arange(len(samples)), samples)
-    one, other = (arrays[keys[0]].astype(bool) for arrays in (ours, theirs))
+    one, other = (arrays[hits].astype(bool) for arrays in (ours, theirs))
     both, won, lost, neither = (
         np.bincount(client[cell], minlength=len(samples))[has]
         for cell in (one & other, one & ~other, ~one & other, ~one & ~other)

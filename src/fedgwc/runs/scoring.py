@@ -10,9 +10,9 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.settings import did_you_mean
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.outcomes import Candidate, Outcome, Row
-from fedgwc.runs.selection import best, mean_of_last
+from fedgwc.runs.selection import WHEN
 
-WHEN = {
+WHEN_TEXT = {
     "last": "at the end of the runs",
     "best": "at the round that is best on validation",
     "mean": "as the mean of the last 10 evaluations",
@@ -47,7 +47,7 @@ class Scoring:
 
     def check(self, jobs: Iterable[Experiment]) -> None:
         """Refuse, before anything runs, what reads validation data that none of the runs will have."""
-        if self.when == "best" and any(job.tables["data"].get("validation") == 0 for job in jobs):
+        if self.when == "best" and any(job.splits.validation == 0 for job in jobs):
             raise InputError(f"--when best reads validation data, and data.validation is 0; {CURE}")
 
     @property
@@ -57,13 +57,7 @@ class Scoring:
 
     def row(self, rows: Sequence[Row]) -> Row:
         """Return the evaluation that counts."""
-        if self.when == "mean":
-            return mean_of_last(rows)
-        if self.when == "last":
-            return rows[-1]
-        if not any(f"validation_{self.validated}" in row for row in rows):
-            raise InputError(f"--when best reads validation data, and the runs have none; {CURE}")
-        return best(rows, self.validated)
+        return WHEN[self.when](rows, self.validated)
 
     def score(self, outcome: Outcome) -> float | None:
         """Return a run's score on test data, where it has one."""
