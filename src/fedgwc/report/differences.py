@@ -86,8 +86,16 @@ def differences_section(conditions: Sequence[Condition], panels: Sequence[Panel]
         for each in tables_of(panel, finds)
     ]
     lead = "Is one method better than another, for whom, and at what cost? Click a heading to sort."
-    said = dict.fromkeys(note for panel in panels for note in notes(panel))
+    said = dict.fromkeys(note for panel in panels for note in [*notes(panel), *_several_settings(panel)])
     return Section("comparison", "Comparison", lead, tables=tuple(tables), note=" ".join(said))
+
+
+def _several_settings(panel: Panel) -> list[str]:
+    """Warn of a choice between settings by what the page shows."""
+    algorithms = [line.candidate.algorithm for line in panel.lines]
+    several = [name for name in dict.fromkeys(algorithms) if algorithms.count(name) > 1]
+    what = "to take the best of them by these numbers is a choice on test data (fedgwc compare --sweep chooses on validation)."
+    return [f"Of {', '.join(several)} several settings are shown; {what}"] if several else []
 
 
 def _sortable(table: Text, caption: str) -> Table:

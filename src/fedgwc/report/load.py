@@ -202,12 +202,7 @@ def _check_per_client(arrays: Mapping[str, NDArray[Any]], n: int) -> None:
         raise ValueError("hits and hits_offsets belong together")
     if hits is None or offsets is None:
         return
-    if (
-        offsets.shape != (n + 1,)
-        or offsets.dtype.kind not in "iu"
-        or offsets[0] != 0
-        or (np.diff(offsets.astype(object)) < 0).any()
-    ):
+    if offsets.shape != (n + 1,) or offsets.dtype.kind not in "iu" or offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
         raise ValueError("hits_offsets must say where each client's test samples begin and end")
     if hits.shape != (offsets[-1],) or hits.dtype.kind not in "biu" or not np.isin(hits, (0, 1)).all():
         raise ValueError("hits must be 0 or 1 for each test sample")

@@ -98,10 +98,8 @@ def clients_table(panel: Panel) -> Table:
 def ends_table(panel: Panel, finds: dict[str, str]) -> Table:
     """Tabulate clusters and costs at the end of the runs."""
     columns = [c for c in ENDS if any(c.key in row for line in panel.lines for row in line.last)]
-    rows = [
-        [line.title, finds.get(line.candidate.algorithm, "–"), *(mean_cell(c, line.last) for c in columns)]
-        for line in panel.lines
-    ]
+    found = [finds.get(line.candidate.algorithm, "–") for line in panel.lines]
+    rows = [[x.title, f, *(mean_cell(c, x.last) for c in columns)] for x, f in zip(panel.lines, found, strict=True)]
     return Table(["method", "automatic", *(c.title for c in columns)], rows)
 
 

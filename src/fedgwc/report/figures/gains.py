@@ -9,7 +9,7 @@ import numpy as np
 
 from fedgwc.core.text import plural
 from fedgwc.core.types import Floats
-from fedgwc.report.theme import INK, SMALL, SOFT, canvas, styled
+from fedgwc.report.theme import INK, SMALL, canvas, styled
 from fedgwc.runs.gains import LEVEL, Gains
 
 if TYPE_CHECKING:
@@ -34,15 +34,13 @@ def draw(gains: Sequence[Gains], colour: str) -> Figure:
     if len(x) <= FEW:
         ax.vlines(x, low, high, color=colour, linewidth=0.8, alpha=0.45)
     else:
-        ax.fill_between(x, low, high, color=colour, alpha=0.25, linewidth=0)
+        ax.fill_between(x, low, high, color=colour, alpha=0.25, linewidth=0, step="mid")
     ax.axhline(0, color=INK, linewidth=0.8)
     ax.plot(x, gain, ".", color=colour, markersize=3.5)
     shown = p < LEVEL
     ax.plot(x[shown], gain[shown], "o", color=colour, markersize=4.5)
     ax.set(xlabel="clients, sorted", ylabel="gain, percentage points", xlim=(0, len(x) + 1))
     ax.xaxis.set_major_locator(_whole())
-    share = 100 * float((gain > 0).mean())
-    ax.annotate(f"{share:.0f} % gain", (0.02, 0.97), xycoords="axes fraction", va="top", fontsize=8.5, color=SOFT)
     ax.grid(axis="y")
     return figure
 
@@ -67,6 +65,6 @@ def describe(name: str, gains: Sequence[Gains]) -> str:
     gain, _, _, _ = sorted_gains(gains)
     low, middle, high = np.percentile(gain, [10, 50, 90])
     return (
-        f"Gains of {plural(len(gain), 'client')} by {name} over training alone, sorted. Mean {gain.mean():+.1f} percentage points, "
-        f"median {middle:+.1f}, a tenth at most {low:+.1f}, a tenth at least {high:+.1f}. {caption(gains)}"
+        f"Gains of {plural(len(gain), 'client')} by {name} over training alone, sorted. Mean {gain.mean():+.1f} percentage "
+        f"points, median {middle:+.1f}, a tenth at most {low:+.1f}, a tenth at least {high:+.1f}. {caption(gains)}"
     )
