@@ -24,7 +24,9 @@ def hits_of(*clients: str, prefix: str = "") -> dict[str, Any]:
     return {prefix + k: v for k, v in {**arrays, "hits": np.array([*map(int, "".join(clients))], np.uint8)}.items()}
 
 
-def of(name: str, *scores: float, validation: float | None = None, clients: dict[str, Any] | None = None, k: int = 0) -> Candidate:
+def of(
+    name: str, *scores: float, validation: float | None = None, clients: dict[str, Any] | None = None, k: int = 0
+) -> Candidate:
     """A method with a run for each score, seeds 0, 1, ..."""
     held_out = {} if validation is None else {"validation_accuracy": validation}
     rows = [[{"round": 1, "accuracy": x, **held_out}] for x in scores]
@@ -95,7 +97,7 @@ def test_the_reference_is_fedavg_where_it_is_there() -> None:
 def test_an_unknown_metric_names_the_known() -> None:
     for metric in SCORES:
         Scoring(metric)
-    with pytest.raises(InputError, match="--metric must be one of accuracy, balanced_accuracy.*did you mean accuracy"):
+    with pytest.raises(InputError, match=r"--metric must be one of accuracy, balanced_accuracy.*did you mean accuracy"):
         Scoring("acuracy")
     with pytest.raises(InputError, match="--when must be one of last, best, mean; got 'first'"):
         Scoring(when="first")

@@ -120,7 +120,8 @@ def _show(found: Results) -> None:
         print("\nRanks")
         show(ranks_table(ranks))
         print(ranks_note(ranks))
-    print(*choice_notes(found), sep="\n")
+    for note in choice_notes(found):
+        print(note)
 
 
 def _end(failures: Mapping[str, str], folder: Path) -> None:
