@@ -119,7 +119,7 @@ class Breaks(OneGroup):
 def test_what_fails_is_named_and_costs_nobody_else_anything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ALGORITHMS, "breaks", Method(Breaks()))  # type: ignore[arg-type]
+    monkeypatch.setitem(ALGORITHMS, "breaks", Method(Breaks()))
     command = ("digits", ["fedavg", "breaks"], 3, [*QUICK, "rounds=1"], tmp_path)
     with pytest.raises(SystemExit, match="1"):
         compare_command(*command, jobs=1)
@@ -128,7 +128,7 @@ def test_what_fails_is_named_and_costs_nobody_else_anything(
     assert f"the same command with --out {tmp_path} does only these again" in told
     assert [row["pairs"] for row in table(tmp_path / "comparison.csv")] == ["0", "2"]
     assert "breaks-seed1: ZeroDivisionError: no luck" in (tmp_path / "comparison.md").read_text()
-    monkeypatch.setitem(ALGORITHMS, "breaks", Method(OneGroup()))  # type: ignore[arg-type]
+    monkeypatch.setitem(ALGORITHMS, "breaks", Method(OneGroup()))
     before = (tmp_path / "breaks-seed0" / "metrics.jsonl").stat().st_mtime_ns
     compare_command(*command, jobs=1)
     _fedavg, mended = table(tmp_path / "comparison.csv")
@@ -137,7 +137,7 @@ def test_what_fails_is_named_and_costs_nobody_else_anything(
 
 
 def test_where_all_runs_fail_the_mistake_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ALGORITHMS, "breaks", Method(Breaks()))  # type: ignore[arg-type]
+    monkeypatch.setitem(ALGORITHMS, "breaks", Method(Breaks()))
     with pytest.raises(InputError, match="no luck"):
         compare_command("digits", ["breaks"], 1, [*QUICK, "rounds=1", "seed=1"], tmp_path, jobs=1)
 

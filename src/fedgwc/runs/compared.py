@@ -70,11 +70,15 @@ def tried_table(found: Results) -> Table:
                 scores = [x for o in c.outcomes.values() if (x := found.scoring.score(o)) is not None]
                 validation = choice.validation.get(c.title)
                 reported = "yes" if c in choice.reported else "no"
-                numbers = [f"{100 * x:.1f}" if x is not None else "–" for x in (validation, np.mean(scores) if scores else None)]
+                numbers = [_per_cent(validation), _per_cent(float(np.mean(scores)) if scores else None)]
                 rows.append([c.title, setting_text(condition) or "–", str(len(c.outcomes)), *numbers, reported])
     metric = found.scoring.metric.replace("_", " ")
     validation = f"validation {found.scoring.validated.replace('_', ' ')} %"
     return Table(["method", "condition", "seeds", validation, f"test {metric} %", "reported"], rows)
+
+
+def _per_cent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}"
 
 
 def choice_notes(found: Results) -> list[str]:

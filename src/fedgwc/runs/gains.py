@@ -56,7 +56,8 @@ def gains(ours: Mapping[str, NDArray[Any]], theirs: Mapping[str, NDArray[Any]], 
         return None
     if any(not np.array_equal(ours[key], theirs[key]) for key in (ids, offsets)) or len(ours[hits]) != len(theirs[hits]):
         return None
-    samples = np.diff(ours[offsets].astype(np.int64))
+    ends: Ids = ours[offsets].astype(np.int64)
+    samples = ends[1:] - ends[:-1]
     has = samples > 0
     if not has.any():
         return None

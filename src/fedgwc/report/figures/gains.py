@@ -14,6 +14,7 @@ from fedgwc.runs.gains import LEVEL, Gains
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
 
 FEW = 150  # clients up to which each has a bar of its own; of more, the bars are one band
 
@@ -45,7 +46,7 @@ def draw(gains: Sequence[Gains], colour: str) -> Figure:
     return figure
 
 
-def _whole() -> object:
+def _whole() -> Locator:
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(5, integer=True, steps=[1, 2, 5, 10])
