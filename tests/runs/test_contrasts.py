@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedgwc.core.errors import InputError
-from fedgwc.runs.compared import ranks_of
 from fedgwc.runs.comparison_tables import clients_table, differences_table, notes
 from fedgwc.runs.contrasts import Panel, contrast, usual_reference
 from fedgwc.runs.gains import NEW, gains, shares
 from fedgwc.runs.outcomes import Candidate, Outcome
+from fedgwc.runs.ranking import ranks_of
 from fedgwc.runs.scoring import SCORES, Scoring, choose
 
 

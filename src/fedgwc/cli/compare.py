@@ -13,14 +13,15 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.text import plural
 from fedgwc.engines.settings import device_of
 from fedgwc.runs.batch import INTERRUPTED, JobResult, run_all
-from fedgwc.runs.compared import Results, checked_reference, choice_notes, ranks_note, ranks_of, ranks_table, results
+from fedgwc.runs.compared import Results, choice_notes, results
 from fedgwc.runs.comparison import Run, plan_runs
 from fedgwc.runs.comparison_tables import notes, tables_of
-from fedgwc.runs.contrasts import usual_reference
+from fedgwc.runs.contrasts import checked_reference
 from fedgwc.runs.exports import write_comparison
 from fedgwc.runs.folder import new_folder
 from fedgwc.runs.outcomes import read_outcome
 from fedgwc.runs.plugins import entry_named
+from fedgwc.runs.ranking import ranks_note, ranks_of, ranks_table
 from fedgwc.runs.scoring import Scoring
 from fedgwc.runs.sweep import setting_text
 from fedgwc.runs.tables import show
@@ -60,7 +61,7 @@ def compare_command(
         algorithms = list(ALGORITHMS)
     for name in algorithms:
         entry_named(ALGORITHMS, name, "algorithm")
-    against = checked_reference(reference, usual_reference(algorithms), algorithms)
+    against = checked_reference(reference, algorithms)
     runs = plan_runs(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
     scoring.check([run.job for run in runs])
     device_of(runs[0].job.engine)  # before there is a folder

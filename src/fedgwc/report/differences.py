@@ -15,12 +15,12 @@ from fedgwc.report.figures import ranks as ranks_figure
 from fedgwc.report.figures.compare import method_colours, short_names
 from fedgwc.report.methods import Method, methods_of
 from fedgwc.report.render import Picture
-from fedgwc.runs.compared import Ranks, ranks_note, ranks_of
 from fedgwc.runs.comparison import finds_clusters
 from fedgwc.runs.comparison_tables import notes, tables_of
 from fedgwc.runs.contrasts import ALONE, Panel, contrast, usual_reference
 from fedgwc.runs.gains import gains_by_seed
 from fedgwc.runs.outcomes import Candidate, Outcome
+from fedgwc.runs.ranking import Ranks, ranks_note, ranks_of
 from fedgwc.runs.scoring import Scoring
 from fedgwc.runs.tables import Table as Text
 

@@ -94,6 +94,15 @@ def usual_reference(algorithms: Sequence[str]) -> str:
     return GLOBAL if GLOBAL in algorithms else algorithms[0]
 
 
+def checked_reference(reference: str | None, algorithms: Sequence[str]) -> str:
+    """Return the reference method; it is one of those compared."""
+    if reference is None:
+        return usual_reference(algorithms)
+    if reference not in algorithms:
+        raise InputError(f"--reference must be one of the methods compared, {', '.join(algorithms)}; got {reference!r}")
+    return reference
+
+
 def reference_of(candidates: Sequence[Candidate], name: str) -> int | None:
     """Find the reference by its title, else by its algorithm."""
     titles = [c.title for c in candidates]

@@ -10,10 +10,11 @@ from typing import Any
 
 from fedgwc.io.atomic import write_atomically
 from fedgwc.io.csv_table import csv_bytes
-from fedgwc.runs.compared import Results, choice_notes, ranks_note, ranks_of, ranks_table, tried_table
+from fedgwc.runs.compared import Results, choice_notes, tried_table
 from fedgwc.runs.comparison_tables import notes, tables_of
 from fedgwc.runs.contrasts import Line, Panel
 from fedgwc.runs.frames import has_frames, parquet_bytes
+from fedgwc.runs.ranking import ranks_note, ranks_of, ranks_table
 from fedgwc.runs.sweep import Setting, setting_text
 from fedgwc.runs.tables import COLUMNS, latex, markdown
 

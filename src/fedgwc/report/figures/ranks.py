@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedgwc.metrics.ranks import cliques
 from fedgwc.report.theme import INK, NEUTRAL, SOFT, WIDE, canvas, styled
-from fedgwc.runs.compared import Ranks
+from fedgwc.runs.ranking import Ranks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
