@@ -136,7 +136,10 @@ def gains_section(condition: Condition, panel: Panel, name: str) -> Section | No
         for i, title in enumerate(shown)
     )
     what = "Each client's gain in test accuracy over training alone, from the largest loss to the largest gain, of all seeds."
-    lead = f"{what} Bars are 95 % intervals of each client by itself (Newcombe's, for paired samples); above zero a client gains."
+    lead = (
+        f"{what} Above zero a client gains. Around each point is the 95 % interval of this client by itself (Newcombe's, for "
+        "paired samples); a large point is shown by a test as well (McNemar, Benjamini-Hochberg over clients at 5 %)."
+    )
     note = "" if len(shown) == len([f for f in found.values() if f]) else f"The first {MOST_GAINS} methods are shown."
     title = "Who gains" if not condition.name else f"Who gains: {condition.name}"
     return Section(name, title, lead, pictures, note=note, layout="pairs")

@@ -87,7 +87,7 @@ def clients_table(panel: Panel) -> Table:
     columns = [c for c in CLIENTS if any(c.key in row for _, seeds in rows for row in seeds)]
     cells = [[line.title, *(mean_cell(c, seeds) for c in columns)] for line, seeds in rows]
     head = ["method", *(c.title for c in columns)]
-    for who, other in dict.fromkeys(key for line in panel.lines for key in line.gains):
+    for who, other in [(w, o) for w in WHO for o in OTHERS if any((w, o) in line.gains for line in panel.lines)]:
         head += [f"{WHO[who]}better than {OTHERS[other]} %", f"{WHO[who]}shown better %"]
         for row, line in zip(cells, panel.lines, strict=True):
             share = line.gains.get((who, other))
