@@ -55,7 +55,7 @@ def run(
 def compare(
     recipe: Recipe = None,
     algorithms: Annotated[str, typer.Option("--algorithms", "-a", help="Comma-separated names, or all.")] = "fedavg,fedgwc,auto",
-    seeds: Annotated[int, typer.Option("--seeds", help="So many for each algorithm, from 0 or --set seed=N on.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", help="So many for each algorithm, from 0 or --set seed=N on.")] = 3,
     sets: Sets = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for all runs; default: a new one under runs/.")] = None,
     scale: Scale = "full",
@@ -64,15 +64,26 @@ def compare(
     equal: Annotated[
         str, typer.Option("--equal", help="What all get the same of: rounds, or updates (total clients trained).")
     ] = "rounds",
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="The method that others are compared with; default: fedavg, else the first.")
+    ] = None,
+    metric: Annotated[str, typer.Option("--metric", help="What is compared: accuracy, balanced_accuracy, ...")] = "accuracy",
+    when: Annotated[
+        str, typer.Option("--when", help="last; best: the round that is best on validation; mean: of the last 10 evaluations.")
+    ] = "last",
 ) -> None:
-    """Run several algorithms on the same federations and put them in one table.
+    """Compare several algorithms on the same federations: paired differences over seeds, with intervals.
 
-    With --sweep the table has, of each algorithm, the setting with the highest mean accuracy on test data over all seeds;
-    everything-tried.md has all settings.
+    With --sweep, of each algorithm the setting is reported that is best on validation data (everything-tried.md has all).
+    Swept settings of data, model and rounds are conditions: each has its own tables. If a run fails, the others are reported;
+    the same command with --out FOLDER goes on.
     """
     from fedgwc.cli.compare import compare_command
+    from fedgwc.runs.scoring import Scoring
 
-    compare_command(recipe, _names(algorithms), seeds, sets or [], out, scale, sweep or [], jobs, equal)
+    compare_command(
+        recipe, _names(algorithms), seeds, sets or [], out, scale, sweep or [], jobs, equal, reference, Scoring(metric, when)
+    )
 
 
 @app.command()
