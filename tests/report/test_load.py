@@ -33,8 +33,8 @@ HUGE_NUMBER = json.dumps(
         ("clients.npz", None, "clients.npz cannot be read"),
         ("labels.csv", "client,cluster\n0,0\n", "labels.csv cannot be read"),
         ("labels.csv", "a,b\n0,0\n", "labels.csv cannot be read"),
-        ("labels.csv", "client,cluster\n" + "0,0\n" * 20, "each of the 18 clients needs one line"),
-        ("labels.csv", "client,cluster\n" + "".join(f"{k},0\n" for k in range(18)), "its clusters are not those of splits/tree"),
+        ("labels.csv", "client,cluster\n" + "0,0\n" * 20, "each of the 20 clients needs one line"),
+        ("labels.csv", "client,cluster\n" + "".join(f"{k},0\n" for k in range(20)), "its clusters are not those of splits/tree"),
         ("metrics.jsonl", f'{{"round": 1{"0" * 30}}}\n', "metrics.jsonl cannot be read, line 1"),
         ("splits/tree.json", "{", "tree.json cannot be read"),
         ("splits/tree.json", '[{"id": 0}]', "tree.json cannot be read"),
@@ -62,9 +62,9 @@ def test_clients_have_their_clusters_in_whatever_order_they_stand(finished: Fini
 
 
 def test_clusters_may_be_nested_deeply(finished: Finished, tmp_path: Path) -> None:
-    """By a tree that is no chain of divisions of 18 clients, but a sound one to read."""
+    """By a tree that is no chain of divisions of 20 clients, but a sound one to read."""
     run = shutil.copytree(finished("fedavg"), tmp_path / "r")
-    members, deep = list(range(18)), 3000
+    members, deep = list(range(20)), 3000
     nodes: list[dict[str, Any]] = [
         {"id": i, "parent": i - 1 if i else None, "born": 0, "ended": 1, "members": members, "scores": {}} for i in range(deep)
     ]
@@ -95,7 +95,7 @@ def test_distances_that_are_no_numbers_are_named(finished: Finished, tmp_path: P
     ],
 )
 def test_outcomes_of_test_samples_are_checked(changes: dict[str, Any], message: str, finished: Finished, tmp_path: Path) -> None:
-    run = shutil.copytree(finished("fedavg"), tmp_path / "r")
+    run = shutil.copytree(finished("fedavg", data={"newcomers": 0.1}), tmp_path / "r")
     with np.load(run / "per_client.npz") as arrays:
         assert arrays["hits"].shape == (90,)  # 18 clients with five each
         np.savez(run / "per_client.npz", **{**arrays, **changes})

@@ -38,7 +38,7 @@ def test_the_page_shows_differences_and_who_gains_over_training_alone(finished: 
     assert "minus fedavg [95 %]" in comparison.tables[0].head
     assert "over 2 seeds" in comparison.note
     assert [p.title for p in gains.pictures] == ["fedavg"]
-    assert "36 clients" in gains.pictures[0].alt  # 18 that trained, of two seeds
+    assert "40 clients" in gains.pictures[0].alt  # 20 of each seed
     assert {"compare-client-updates", "compare-traffic"} <= {p.name for p in page.pictures}
 
 
