@@ -62,7 +62,7 @@ def run(
 def compare(
     recipe: Recipe = None,
     algorithms: Annotated[str, typer.Option("--algorithms", "-a", help="Comma-separated names, or all.")] = "fedavg,fedgwc,auto",
-    seeds: Annotated[int, typer.Option("--seeds", help="So many for each algorithm, from 0 or --set seed=N on.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", help="So many for each algorithm, from 0 or --set seed=N on.")] = 3,
     sets: Sets = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for all runs; default: a new one under runs/.")] = None,
     scale: Scale = "full",
@@ -74,13 +74,22 @@ def compare(
     ] = 0,
     tuned: Annotated[Path | None, typer.Option("--tuned", help="Use what `fedgwc tune` has found, the folder.")] = None,
     equal: Annotated[str | None, typer.Option("--equal", hidden=True)] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="The method that others are compared with; default: fedavg, else the first.")
+    ] = None,
+    metric: Annotated[str, typer.Option("--metric", help="What is compared: accuracy, balanced_accuracy, ...")] = "accuracy",
+    when: Annotated[
+        str, typer.Option("--when", help="last; best: the round that is best on validation; mean: of the last 10 evaluations.")
+    ] = "last",
 ) -> None:
-    """Run several algorithms on the same federations and put them in one table.
+    """Compare several algorithms on the same federations: paired differences over seeds, with intervals.
 
-    With --sweep the table has, of each algorithm, the setting with the highest mean accuracy on test data over all seeds;
-    everything-tried.md has all settings.
+    With --sweep, of each algorithm the setting is reported that is best on validation data (everything-tried.md has all).
+    Swept settings of data, model and rounds are conditions: each has its own tables. If a run fails, the others are reported;
+    the same command with --out FOLDER goes on.
     """
     from fedgwc.cli.compare import compare_command
+    from fedgwc.runs.scoring import Scoring
 
     if equal is not None:
         raise InputError("--equal is --budget now: write --budget updates=N; FedAvg trains N = rounds x rate x clients of them")
@@ -95,7 +104,7 @@ def compare(
         from fedgwc.cli.tune import with_tuned
 
         sets = with_tuned(tuned, names, sets)
-    compare_command(recipe, names, seeds, sets, out, scale, sweep or [], jobs)
+    compare_command(recipe, names, seeds, sets, out, scale, sweep or [], jobs, reference, Scoring(metric, when))
 
 
 @app.command()

@@ -5,6 +5,7 @@ Finished runs are not done again, and interrupted runs go on.
 
 from __future__ import annotations
 
+import traceback
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -112,6 +113,9 @@ def _run_one(name: str, job: Experiment, folder: Path, watch: bool = False) -> J
         return JobResult(name, os_error_text(error))
     except KeyboardInterrupt:
         return JobResult(name, INTERRUPTED)
+    except Exception as error:  # of somebody's own algorithm, perhaps: the other runs go on
+        traceback.print_exc()
+        return JobResult(name, f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 def _result_of(name: str, result: Result) -> JobResult:
