@@ -30,6 +30,7 @@ class Plan:
     clients: Ids  # [n]
     models: Tensor  # [M, D]
     which: Ids  # [n] rows of `models`
+    losses: Floats | None = None  # [n] training losses under these models, where clients were asked
 
 
 @dataclass(frozen=True)
