@@ -38,5 +38,5 @@ def test_mean_of_the_last_two() -> None:
 def test_selection_needs_validation_samples() -> None:
     with pytest.raises(InputError, match=r"data\.validation=0\.2"):
         best([{"round": 1, "accuracy": 0.5}])
-    with pytest.raises(InputError, match="'f1'.*accuracy, loss"):
+    with pytest.raises(InputError, match=r"'f1'.*accuracy, loss"):
         best(ROWS, "f1")

@@ -19,6 +19,7 @@ from fedgwc.data.sources.digits import digits
 from fedgwc.data.sources.emnist import emnist, mnist
 from fedgwc.data.sources.fedvision import inaturalist, landmarks
 from fedgwc.data.sources.leaf import leaf_femnist
+from fedgwc.data.sources.made import made
 from fedgwc.data.splits import Splits, hold_out
 
 DATASETS: Table[Callable[..., Federation]] = Table(
@@ -26,6 +27,7 @@ DATASETS: Table[Callable[..., Federation]] = Table(
     "fedgwc.datasets",
     {
         "digits": digits,
+        "made": made,
         "cifar10": cifar10,
         "cifar100": cifar100,
         "emnist": emnist,
