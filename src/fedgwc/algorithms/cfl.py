@@ -101,7 +101,7 @@ class CFL(Groups[CFLState]):
     learns_from = "updates"
 
     eps1: Annotated[float, "the cluster stands still when its mean update is shorter"] = 0.2
-    eps2: Annotated[float, "and somebody still pulls when the longest update is longer"] = 0.8
+    eps2: Annotated[float, "and somebody still pulls when the longest update is longer"] = 0.9
     lengths: Annotated[
         Literal["relative", "absolute"], "eps1 and eps2 are shares of the longest update the cluster has seen, or lengths"
     ] = "relative"

@@ -59,6 +59,10 @@ class GroupState(ABC):
     def labels(self) -> Ids:
         """Return the group [N] whose model serves each client."""
 
+    def n_unserving(self) -> int:
+        """Return how many groups, the last ones, serve no client yet."""
+        return 0
+
     def numbers(self) -> Ids | None:
         """Return each group's number [G], stable while other groups change.
 

@@ -40,6 +40,7 @@ class IFCAState(GroupState):
     trial: int = 0  # rounds of trials so far, of all starts
     losses: tuple[float, ...] = ()  # the present start's mean training loss in each round that counts
     best: Tried | None = None  # None: the first start is tried, or trials are over
+    unserving: int = 0  # models of the starts that are not the best so far
 
     def labels(self) -> Ids:
         """Return each client's model [N], of the best start that has been tried.
@@ -47,6 +48,9 @@ class IFCAState(GroupState):
         A client that never took part is served by the model that most of the others chose.
         """
         return most_common(self.chosen if self.best is None else self.best.chosen)
+
+    def n_unserving(self) -> int:
+        return self.unserving
 
     def observe(self) -> Observation:
         """Report the training loss of the best start, while there are several."""
@@ -82,7 +86,8 @@ class IFCA(Groups[IFCAState]):
 
     def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], IFCAState]:
         who = f"ifca with k={self.k}" + (f" and {self.n_starts} starts" if self.n_starts > 1 else "")
-        return check_initial_models(model, self.n_models, who).unbind(), IFCAState(np.full(n_clients, -1, np.int64))
+        models = check_initial_models(model, self.n_models, who).unbind()
+        return models, IFCAState(np.full(n_clients, -1, np.int64), unserving=len(models) - self.k)
 
     def plan(self, state: IFCAState, servers: Sequence[Server], rate: float, engine: Engine, rng: Rng) -> Plan | None:
         first = self._first(state)
@@ -102,12 +107,12 @@ class IFCA(Groups[IFCAState]):
 
     def divide(self, state: IFCAState, round: Round, group: Ids) -> tuple[IFCAState, Parents]:
         """Count a round of a trial, and after its last one keep the better of two starts."""
-        if not self._trying(state):
+        answered = np.isin(round.plan.clients, round.updates.clients)
+        if round.plan.losses is None or not self._trying(state) or not answered.any():
             return state, None
         state = replace(state, trial=state.trial + 1)
         done = state.trial % self.settle
-        answered = np.isin(round.plan.clients, round.updates.clients)
-        if not 0 < done <= self.settle // 2 and round.plan.losses is not None and answered.any():  # its second half
+        if not 0 < done <= self.settle // 2:  # its second half
             state = replace(state, losses=(*state.losses, float(round.plan.losses[answered].mean())))
         return (state, None) if done else self._compared(state)
 
@@ -121,7 +126,7 @@ class IFCA(Groups[IFCAState]):
         kept = [*range(first, first + self.k), *range(next_first, next_first + to_come)]
         if not to_come:
             return IFCAState(best.chosen, state.trial), kept
-        return IFCAState(np.full_like(state.chosen, -1), state.trial, (), best), kept
+        return IFCAState(np.full_like(state.chosen, -1), state.trial, (), best, to_come), kept
 
     def _trying(self, state: IFCAState) -> bool:
         return self.n_starts > 1 and state.trial < self.n_starts * self.settle
@@ -131,10 +136,9 @@ class IFCA(Groups[IFCAState]):
         return 0 if state.best is None else self.k
 
     def grow(self, state: IFCAState, rows: Ids) -> tuple[IFCAState, Parents]:
-        served = np.where(rows < self.k, rows, -1)
         if state.best is None:
-            return replace(state, chosen=np.concatenate([state.chosen, served])), None
-        best = replace(state.best, chosen=np.concatenate([state.best.chosen, served]))
+            return replace(state, chosen=np.concatenate([state.chosen, rows])), None
+        best = replace(state.best, chosen=np.concatenate([state.best.chosen, rows]))
         return replace(state, chosen=np.concatenate([state.chosen, np.full_like(rows, -1)]), best=best), None
 
 
