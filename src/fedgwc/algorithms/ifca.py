@@ -72,7 +72,9 @@ class IFCA(Groups[IFCAState]):
     def __post_init__(self) -> None:
         check_models(self.k, "ifca k", "models")
         if min(self.starts, self.settle) < 1:
-            raise InputError(f"ifca starts and settle must be at least 1, got {self.starts} and {self.settle}; one start is no trial")
+            raise InputError(
+                f"ifca starts and settle must be at least 1, got {self.starts} and {self.settle}; one start is no trial"
+            )
         check_models(self.n_models, "ifca k times starts", "models")
 
     @property
