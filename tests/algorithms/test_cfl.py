@@ -193,7 +193,7 @@ def test_settings_are_checked() -> None:
     for wrong in wrongs:
         with pytest.raises(InputError, match=rf"{next(iter(wrong))}.*, got .*{next(iter(wrong.values()))}"):
             CFL(**wrong)
-    with pytest.raises(InputError, match='below 1, got 0.4 and 1.6.*lengths="absolute"'):
+    with pytest.raises(InputError, match=r"below 1, got 0\.4 and 1\.6; lengths=absolute"):
         CFL(eps1=0.4, eps2=1.6)
 
 

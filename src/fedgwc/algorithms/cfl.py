@@ -119,7 +119,7 @@ class CFL(Groups[CFLState]):
         if self.lengths == "relative" and max(self.eps1, self.eps2) >= 1:
             raise InputError(
                 f"cfl eps1 and eps2 are shares of the longest update seen, below 1, got {self.eps1} and {self.eps2}; "
-                f'for lengths as such, as in the paper, set lengths="absolute"'
+                f"lengths=absolute takes them as lengths, as the paper does"
             )
         if min(self.min_size, self.sketch) < 1 or self.memory_mb < 0:
             got = f"{self.min_size}, {self.sketch} and {self.memory_mb}"
