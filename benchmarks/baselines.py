@@ -152,7 +152,7 @@ def _cell(some: Sequence[Outcome]) -> str:
 
 def with_table(text: str, name: str, table: Table) -> str:
     """Replace what stands between the page's two marks."""
-    place = re.compile(rf"(<!-- from {name} -->\n).*?(<!-- end -->)", re.S)
+    place = re.compile(rf"(<!-- from results/{RESULTS.name}: {name} -->\n).*?(<!-- end -->)", re.S)
     return place.sub(lambda m: f"{m[1]}{markdown(table)}{m[2]}", text)
 
 
@@ -163,9 +163,12 @@ def main() -> None:
         torch.set_num_threads(1)
         write_atomically(RESULTS, (json.dumps(measure(), indent=1) + "\n").encode())
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    for method, table in tables(found).items():
+    made = tables(found)
+    found["tables"] = {method: asdict(table) for method, table in made.items()}  # so that each number of a page is in the file
+    write_atomically(RESULTS, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
+    for method, table in made.items():
         page = PAGES[method]
-        page.write_text(with_table(page.read_text(encoding="utf-8"), f"results/{RESULTS.name}", table), encoding="utf-8")
+        page.write_text(with_table(page.read_text(encoding="utf-8"), method, table), encoding="utf-8")
 
 
 if __name__ == "__main__":
