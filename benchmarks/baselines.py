@@ -119,7 +119,7 @@ def run(method: str, way: str, settings: dict[str, Any], name: str, seed: int) -
 
 
 def measure() -> dict[str, Any]:
-    jobs = [("fedavg", "`fedavg`", {}, name) for name in FEDERATIONS]
+    jobs: list[tuple[str, str, dict[str, Any], str]] = [("fedavg", "`fedavg`", {}, name) for name in FEDERATIONS]
     jobs += [("ifca", way, settings, name) for way, settings in IFCA_WAYS.items() for name in IFCA_ON]
     jobs += [("cfl", way, settings, name) for way, settings in CFL_WAYS.items() for name in FEDERATIONS]
     rows = []
