@@ -24,6 +24,7 @@ from fedgwc.core import random
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Engine, Observation
 from fedgwc.core.sampling import cohort_size, sample
+from fedgwc.core.search import Between
 from fedgwc.core.tensors import to_device
 from fedgwc.core.types import Floats, Ids, Rng
 
@@ -100,8 +101,8 @@ class CFL(Groups[CFLState]):
 
     learns_from = "updates"
 
-    eps1: Annotated[float, "the cluster stands still when its mean update is shorter"] = 0.2
-    eps2: Annotated[float, "and somebody still pulls when the longest update is longer"] = 0.9
+    eps1: Annotated[float, "the cluster stands still when its mean update is shorter", Between(0.05, 0.8, log=True)] = 0.2
+    eps2: Annotated[float, "and somebody still pulls when the longest update is longer", Between(0.5, 1.0)] = 0.9
     lengths: Annotated[
         Literal["relative", "absolute"], "eps1 and eps2 are shares of the longest update the cluster has seen, or lengths"
     ] = "relative"

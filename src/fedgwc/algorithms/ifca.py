@@ -17,6 +17,7 @@ from fedgwc.algorithms.groups import Groups, GroupState, Parents, Plan, Round, e
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Engine, Observation, losses_under
 from fedgwc.core.sampling import check_initial_models, check_models
+from fedgwc.core.search import Between
 from fedgwc.core.tensors import stack_rows
 from fedgwc.core.types import Floats, Ids, Rng
 
@@ -65,7 +66,7 @@ class IFCA(Groups[IFCAState]):
     try several starts, one after the other with the same cohorts. The one with the lowest training loss goes on.
     """
 
-    k: Annotated[int, "models; the number of groups has to be known or tried"] = 2
+    k: Annotated[int, "models; the number of groups has to be known or tried", Between(2, 8)] = 2
     starts: Annotated[int, "initialisations that are tried; 1: none is"] = 5
     settle: Annotated[int, "rounds that each of several starts is trained before they are compared"] = 10
 
