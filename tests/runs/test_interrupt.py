@@ -18,7 +18,7 @@ from fedgwc.core.errors import InputError
 from fedgwc.runs.interrupt import PoliteInterrupt, exit_when_interrupted
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc, to see who is there")
-LONG = ["digits", "--set", "rounds=100000", "--set", "evaluate.every=5"]
+LONG = ["digits", "--set", "data.newcomers=0", "--set", "rounds=100000", "--set", "evaluate.every=5"]
 CODES = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 BOTH = pytest.mark.parametrize(("number", "code"), CODES)
 ONE = pytest.mark.parametrize(("number", "code"), [CODES[0], pytest.param(*CODES[1], marks=pytest.mark.slow)])
