@@ -25,10 +25,12 @@ from fedgwc.data import DATASETS, Federation, digits
 from fedgwc.runs.batch import _died, _run_one
 from fedgwc.runs.comparison import plan_runs
 from fedgwc.runs.folder import RunFolder
+from fedgwc.runs.processes import Died
 from fedgwc.runs.scoring import Scoring
 from fedgwc.runs.tables import comparison_table
 
 QUICK = ["rounds=4", "data.train_size=6", "evaluate.every=4"]
+NOBODY_NEW = "data.newcomers=0.0"
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -173,14 +175,14 @@ def shuffled_digits(*args: Any, **settings: Any) -> Federation:
 
 def test_a_swept_path_names_a_folder_beside_the_others(tmp_path: Path) -> None:
     sweeps = [f"data.partition_file={tmp_path}/a.npz,b.npz"]
-    names = [run.name for run in plan_runs("digits", ["fedavg"], 1, ["data.name=cifar10", *QUICK[:1]], "full", sweeps, "rounds")]
+    names = [run.name for run in plan_runs("digits", ["fedavg"], 1, ["data.name=cifar10", *QUICK[:1]], "full", sweeps)]
     assert names == [f"fedavg-partition_file={str(tmp_path).replace('/', '_')}_a.npz-seed0", "fedavg-partition_file=b.npz-seed0"]
 
 
 def test_a_folders_name_is_no_longer_than_systems_allow() -> None:
     layers = [",".join(["8"] * n) for n in (60, 90, 91)]
     sweeps = ["model.hidden=" + ",".join(f"[{widths}]" for widths in layers)]
-    names = [run.name for run in plan_runs("digits", ["fedavg"], 2, QUICK[:1], "full", sweeps, "rounds")]
+    names = [run.name for run in plan_runs("digits", ["fedavg"], 2, QUICK[:1], "full", sweeps)]
     assert names[0] == f"fedavg-hidden={[8] * 60}-seed0"  # as it is, if it can be
     assert len({*names}) == 6
     assert [len(name) for name in names[1:3]] == [252, 252]
@@ -198,24 +200,24 @@ def test_what_is_swept_twice_runs_once(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.glob("ifca-*")] == ["ifca-k=2-seed0"]
 
 
-def test_equal_updates_stop_everybody_at_the_same_budget(tmp_path: Path) -> None:
-    compare_command("digits", ["fedavg", "auto"], 1, [*QUICK, "data.newcomers=0"], tmp_path, jobs=1, equal="updates")
+def test_a_budget_stops_everybody_at_the_same_cost(tmp_path: Path) -> None:
+    compare_command("digits", ["fedavg", "auto"], 1, [*QUICK, NOBODY_NEW, "evaluate.budget.updates=40"], tmp_path, jobs=1)
     for name in ("fedavg", "auto"):
         last = json.loads((tmp_path / f"{name}-seed0" / "metrics.jsonl").read_text().splitlines()[-1])
         assert last["client_updates"] == 40
     config = json.loads((tmp_path / "auto-seed0" / "config.json").read_text())
-    assert config["experiment"]["evaluate"]["client_updates"] == 40
+    assert config["experiment"]["evaluate"]["budget"]["updates"] == 40
 
 
 def test_a_run_that_stopped_earlier_is_not_taken_for_a_longer_one(tmp_path: Path) -> None:
     quick = [*QUICK, "data.newcomers=0"]
     for n in (10, 20, 20):
-        compare_command("digits", ["fedavg"], 1, [*quick, f"evaluate.client_updates={n}"], tmp_path, jobs=1)
+        compare_command("digits", ["fedavg"], 1, [*quick, f"evaluate.budget.updates={n}"], tmp_path, jobs=1)
         assert RunFolder(tmp_path / "fedavg-seed0").metrics()[-1]["client_updates"] == n
     compare_command("digits", ["fedavg"], 1, quick, tmp_path, jobs=1)
     assert RunFolder(tmp_path / "fedavg-seed0").metrics()[-1]["round"] == 4
-    with pytest.raises(InputError, match=r"other evaluate\.client_updates"):
-        compare_command("digits", ["fedavg"], 1, [*quick, "evaluate.client_updates=5"], tmp_path, jobs=1)
+    with pytest.raises(InputError, match=r"other evaluate\.budget\.updates"):
+        compare_command("digits", ["fedavg"], 1, [*quick, "evaluate.budget.updates=5"], tmp_path, jobs=1)
 
 
 def test_names_may_have_spaces_between_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,7 +243,7 @@ def test_runs_in_parallel_equal_runs_in_a_row(tmp_path: Path) -> None:
     [
         ({"sweeps": ["ifca.k"]}, "a sweep is written"),
         ({"sweeps": ["cfl.eps1=1,2"]}, "no algorithm of this comparison has the swept setting cfl.eps1"),
-        ({"equal": "seconds"}, "--equal must be rounds or updates"),
+        ({"sets": ["evaluate.client_updates=9"]}, "write that, or --budget updates=N"),
         ({"sets": ["algorithm.name=ifca"]}, "--algorithms ifca"),
         ({"sweeps": ["seed=1,2"]}, "several seeds are --seeds N"),
         ({"reference": "cfl"}, "--reference must be one of the methods compared, fedavg, ifca; got 'cfl'"),
@@ -268,10 +270,10 @@ def test_mistakes(change: dict[str, Any], message: str, tmp_path: Path) -> None:
 
 
 def test_a_process_that_failed_is_not_said_to_have_lacked_memory(tmp_path: Path) -> None:
-    assert "memory" not in _died("ifca-seed0", 1).problem
-    assert "memory" in _died("ifca-seed0", -9).problem
+    assert "memory" not in _died("ifca-seed0", Died(1)).problem
+    assert "memory" in _died("ifca-seed0", Died(-9)).problem
     (tmp_path / "file").touch()
-    [job] = plan_runs("digits", ["fedavg"], 1, ["rounds=1"], "full", [], "rounds")
+    [job] = plan_runs("digits", ["fedavg"], 1, ["rounds=1"], "full", [])
     assert _run_one("r", job.job, tmp_path / "file").problem == f"{tmp_path / 'file' / 'r'}: Not a directory"
 
 

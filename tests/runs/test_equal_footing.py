@@ -21,7 +21,7 @@ WEIGHTED = "fedgwc"  # prefers clients that were sampled less often, which is a 
 
 
 def site(algorithm: str, seed: int) -> SimulatedSite:
-    [planned] = plan_runs("digits", [algorithm], 1, [*SETS, f"seed={seed}"], "full", [], "rounds")
+    [planned] = plan_runs("digits", [algorithm], 1, [*SETS, f"seed={seed}"], "full", [])
     made = SimulatedSite(planned.job)
     made.use(planned.job.simulator(made.federation))
     return made
@@ -60,7 +60,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
 
 
 def cohorts(algorithm: str, folder: Path) -> np.ndarray:
-    [planned] = plan_runs("digits", [algorithm], 1, UNIFORM, "full", [], "rounds")
+    [planned] = plan_runs("digits", [algorithm], 1, UNIFORM, "full", [])
     run(planned.job, folder / "r")
     return RunFolder(folder / "r").trace()["ids"]
 

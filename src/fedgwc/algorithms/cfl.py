@@ -24,6 +24,7 @@ from fedgwc.core import random
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Engine, Observation
 from fedgwc.core.sampling import cohort_size, sample
+from fedgwc.core.search import Between
 from fedgwc.core.tensors import to_device
 from fedgwc.core.types import Floats, Ids, Rng
 
@@ -99,8 +100,8 @@ class CFL(Groups[CFLState]):
 
     learns_from = "updates"
 
-    eps1: Annotated[float, "the cluster stands still when its mean update is shorter"] = 0.4
-    eps2: Annotated[float, "and somebody still pulls when the longest update is longer"] = 1.6
+    eps1: Annotated[float, "the cluster stands still when its mean update is shorter", Between(0.01, 1.0, log=True)] = 0.4
+    eps2: Annotated[float, "and somebody still pulls when the longest update is longer", Between(0.1, 10.0, log=True)] = 1.6
     gamma: Annotated[float, "bound on the noise of a client's gradient, in [0, 1): a cut must be wider; 0: any cut"] = 0.0
     linkage: Annotated[Literal["single", "complete"], "the optimal cut, or a balanced one as in public code"] = "single"
     min_size: Annotated[int, "smallest cluster; 1: the paper's"] = 3

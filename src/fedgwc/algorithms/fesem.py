@@ -23,6 +23,7 @@ from fedgwc.algorithms.groups import Groups, GroupState, Parents, Plan, Round, e
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Engine
 from fedgwc.core.sampling import check_initial_models, check_models, cohort_size
+from fedgwc.core.search import Between
 from fedgwc.core.tensors import stack_rows
 from fedgwc.core.types import Ids, Rng
 
@@ -54,7 +55,7 @@ class FeSEM(Groups[FeSEMState]):
 
     learns_from = "updates"
 
-    k: Annotated[int, "centres"] = 2
+    k: Annotated[int, "centres", Between(2, 8)] = 2
     start: Annotated[Literal["common", "independent"], "independent: k initialisations, clients dealt out at random"] = "common"
 
     def __post_init__(self) -> None:

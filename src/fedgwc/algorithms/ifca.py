@@ -16,6 +16,7 @@ from fedgwc.algorithms.aggregate import Server
 from fedgwc.algorithms.groups import Groups, GroupState, Parents, Plan, Round, everybody, most_common
 from fedgwc.core.protocols import Engine, losses_under
 from fedgwc.core.sampling import check_initial_models, check_models
+from fedgwc.core.search import Between
 from fedgwc.core.tensors import stack_rows
 from fedgwc.core.types import Ids, Rng
 
@@ -39,7 +40,7 @@ class IFCA(Groups[IFCAState]):
     The k models must start apart: `init` takes them as [k, D].
     """
 
-    k: Annotated[int, "models; the number of groups has to be known or tried"] = 2
+    k: Annotated[int, "models; the number of groups has to be known or tried", Between(2, 8)] = 2
 
     def __post_init__(self) -> None:
         check_models(self.k, "ifca k", "models")

@@ -47,7 +47,6 @@ def compare_command(
     scale: str = "full",
     sweeps: list[str] | None = None,
     jobs: int = 0,
-    equal: str = "rounds",
     reference: str | None = None,
     scoring: Scoring | None = None,
 ) -> None:
@@ -55,14 +54,12 @@ def compare_command(
     scoring = scoring or Scoring()
     if n_seeds < 1:
         raise InputError(f"--seeds must be at least 1, got {n_seeds}")
-    if equal not in ("rounds", "updates"):
-        raise InputError(f"--equal must be rounds or updates, got {equal!r}")
     if algorithms == [ALL]:
         algorithms = list(ALGORITHMS)
     for name in algorithms:
         entry_named(ALGORITHMS, name, "algorithm")
     against = checked_reference(reference, algorithms)
-    runs = plan_runs(recipe, algorithms, n_seeds, sets, scale, sweeps or [], equal)
+    runs = plan_runs(recipe, algorithms, n_seeds, sets, scale, sweeps or [])
     scoring.check([run.job for run in runs])
     device_of(runs[0].job.engine)  # before there is a folder
     folder = out or new_folder(runs[0].job.recipe, "compare")

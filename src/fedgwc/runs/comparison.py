@@ -15,8 +15,6 @@ from fedgwc.algorithms.ifca import IFCA
 from fedgwc.algorithms.method import Method
 from fedgwc.core.assignments import Assignment, parse_assignment, parse_axis
 from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import SamplesClients
-from fedgwc.core.sampling import cohort_size
 from fedgwc.core.settings import convert
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.scale import scaled_experiment
@@ -50,7 +48,7 @@ class Run:
 
 
 def plan_runs(
-    recipe: str | None, algorithms: list[str], n_seeds: int, sets: list[str], scale: str, sweeps: list[str], equal: str
+    recipe: str | None, algorithms: list[str], n_seeds: int, sets: list[str], scale: str, sweeps: list[str]
 ) -> list[Run]:
     """Plan every algorithm with every swept setting and seed; slips are told before anything runs."""
     axes = [parse_axis(s) for s in sweeps]
@@ -68,7 +66,7 @@ def plan_runs(
         for setting in settings_of(name, axes):
             chosen = [(tuple(key.split(".")), value) for key, value in setting]
             build: list[Assignment] = [*sets, f"algorithm.name={name}", f"seed={seed}", *chosen]
-            runs.append(Run(name, setting, seed, scaled_experiment(recipe, build + _budget(recipe, build, scale, equal), scale)))
+            runs.append(Run(name, setting, seed, scaled_experiment(recipe, build, scale)))
     return runs
 
 
@@ -81,22 +79,6 @@ def _first_seed(sets: list[str]) -> int:
     if ("algorithm", "name") in assigned:
         raise InputError(f"compare has its algorithms from --algorithms; write --algorithms {assigned['algorithm', 'name']}")
     return int(convert(assigned.get(("seed",), 0), int, "seed"))
-
-
-def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) -> list[Assignment]:
-    """Return the assignments that stop every run at equal client updates.
-
-    With --equal updates: as many as one cohort a round makes.
-    """
-    if equal == "rounds":
-        return []
-    job = scaled_experiment(recipe, sets, scale)
-    if not isinstance(job.algorithm, SamplesClients):
-        raise InputError(
-            f"{job.algorithm_name} has no setting rate, the share of clients in a round: compare it with --equal rounds"
-        )
-    cohort = cohort_size(job.federation().n_clients, job.algorithm.rate)
-    return [f"evaluate.client_updates={job.rounds * cohort}"]
 
 
 def finds_clusters(algorithm: object) -> str:
