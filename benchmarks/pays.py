@@ -219,34 +219,30 @@ def validated(row: Mapping[str, float]) -> tuple[float, float]:
 # The page
 
 
-def table(runs: Sequence[dict[str, Any]]) -> Table:
-    """Tabulate methods, with differences to training alone over seeds."""
-    rows = []
-    for kind in KINDS:
-        of_kind = [r for r in runs if r["kind"] == kind]
-        alone = {r["seed"]: r["served"][0]["accuracy"] for r in of_kind if r["method"] == "alone"}
-        for method in dict.fromkeys(r["method"] for r in of_kind):
-            mine = [r for r in of_kind if r["method"] == method]
-            for longer in (False, True) if method != "alone" else (False,):
-                served = [max(r["served"], key=validated) if longer else r["served"][0] for r in mine]
-                gains = [100 * (row["accuracy"] - alone[r["seed"]]) for row, r in zip(served, mine, strict=True)]
-                name = f"{method} + local steps" if longer else method
-                times = "/".join(map(str, sorted({row["times"] for row in served}))) if longer else "–"
-                rows.append([kind, name, *(_mean(served, key) for key in SHOWN), interval(gains), _clusters(mine), times])
-    return Table(["federation", "method", *SHOWN.values(), "points over alone", "groups", "times alone"], rows)
+def table(runs: Sequence[dict[str, Any]], longer: bool) -> Table:
+    """Tabulate accuracies of training alone, and the other methods' differences to it over seeds.
+
+    As clients are served, or after the number of `longer` local steps that each run's validation samples choose.
+    """
+    names = list(dict.fromkeys(name for name in METHODS if any(run["method"] == name for run in runs)))
+    rows = [[f"`{name}`", *(_cell(runs, kind, name, longer) for kind in KINDS)] for name in names]
+    return Table(["", *KINDS], rows)
 
 
-SHOWN = {"accuracy": "accuracy %", "balanced_accuracy": "balanced %", "accuracy_p10": "10th percentile %"}
+def _cell(runs: Sequence[dict[str, Any]], kind: str, method: str, longer: bool) -> str:
+    of_kind = [r for r in runs if r["kind"] == kind]
+    alone = {r["seed"]: 100 * r["served"][0]["accuracy"] for r in of_kind if r["method"] == "alone"}
+    mine = {r["seed"]: 100 * served(r, longer)["accuracy"] for r in of_kind if r["method"] == method}
+    if not mine:
+        return ""
+    if method == "alone":
+        return f"{statistics.mean(alone.values()):.1f} %"
+    return interval([mine[seed] - alone[seed] for seed in mine])
 
 
-def _mean(rows: Sequence[Mapping[str, float]], key: str) -> str:
-    return f"{100 * statistics.mean(row[key] for row in rows):.1f}"
-
-
-def _clusters(runs: Sequence[Mapping[str, Any]]) -> str:
-    if runs[0]["method"] == "alone":
-        return "–"
-    return f"{statistics.mean(r['clusters'] for r in runs):.1f}"
+def served(run: Mapping[str, Any], longer: bool) -> Mapping[str, float]:
+    rows: list[dict[str, float]] = run["served"]
+    return max(rows, key=validated) if longer and run["method"] != "alone" else rows[0]
 
 
 def interval(gains: Sequence[float]) -> str:
@@ -258,14 +254,16 @@ def interval(gains: Sequence[float]) -> str:
     return f"{mean:+.1f} ± {half:.1f}"
 
 
-def write_page() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+def with_tables(text: str) -> str:
+    """Return the page with the tables of all result files."""
     for path in sorted(RESULTS.glob("*.json")):
         runs = [row for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if row["seed"] < TUNING]
-        start, end = f"<!-- pays {path.stem} -->", f"<!-- /pays {path.stem} -->"
-        before, _, rest = text.partition(start)
-        text = f"{before}{start}\n{markdown(table(runs))}{end}{rest.partition(end)[2]}"
-    PAGE.write_text(text, encoding="utf-8")
+        for longer, name in ((False, "served"), (True, "longer")):
+            start, end = f"<!-- table {path.stem}_{name} -->\n", "<!-- end -->"
+            before, found, rest = text.partition(start)
+            if found:
+                text = f"{before}{start}{markdown(table(runs, longer))}{end}{rest.partition(end)[2]}"
+    return text
 
 
 def main() -> None:
@@ -281,7 +279,7 @@ def main() -> None:
         about |= {"date": date.today().isoformat(), "machine": machine(), "selection": "validation samples of seed 10000"}
         run_data(data, args.seeds, Kept(args.out / f"{data}.json", about))
     if args.page:
-        write_page()
+        PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def commit() -> str:
