@@ -170,7 +170,9 @@ class Kept:
     def _write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         rows = sorted(self.rows, key=lambda row: [str(row[key]) for key in CELL])
-        self.path.write_text(json.dumps({"about": self.about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+lines = ",\n".join(json.dumps(row) for row in rows)
+        text = f'{{"about": {json.dumps(self.about)},\n"rows": [\n{lines}\n]}}\n'
+        self.path.write_text(text, encoding="utf-8")
 
 
 def cell_of(row: Mapping[str, Any]) -> Cell:
