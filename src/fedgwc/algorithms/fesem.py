@@ -68,7 +68,7 @@ class FeSEM(Groups[FeSEMState]):
     def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], FeSEMState]:
         nowhere = FeSEMState(np.full(n_clients, -1, np.int64))
         if self.start == "independent":
-            return check_initial_models(model, self.k, "fesem with start=independent").unbind(), nowhere
+            return check_initial_models(model, self.k, f"fesem with start=independent and k={self.k}").unbind(), nowhere
         if self.k > cohort_size(n_clients, rate):
             raise InputError(
                 f"fesem with k={self.k} makes its centres from one cohort, but {n_clients} clients at rate {rate} "
