@@ -170,7 +170,7 @@ class Kept:
     def _write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         rows = sorted(self.rows, key=lambda row: [str(row[key]) for key in CELL])
-lines = ",\n".join(json.dumps(row) for row in rows)
+        lines = ",\n".join(json.dumps(row) for row in rows)
         text = f'{{"about": {json.dumps(self.about)},\n"rows": [\n{lines}\n]}}\n'
         self.path.write_text(text, encoding="utf-8")
 
