@@ -188,4 +188,4 @@ def test_what_an_algorithm_needs_is_declared(name: str, history: Callable[[str],
     wanted = {"cfl": "updates", "fesem": "updates", "auto": "rewards", "fedgwc": "rewards", "fedgwc-release": "rewards"}
     assert algorithm.learns_from == wanted.get(name, "sums")
     assert isinstance(algorithm, Warns)
-    assert algorithm.warnings(24) == []
+    assert bool(algorithm.warnings(24)) == (name == "given")  # which has no labels
