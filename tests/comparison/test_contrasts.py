@@ -98,7 +98,7 @@ def test_an_unknown_metric_names_the_known() -> None:
     for metric in SCORES:
         Scoring(metric)
     with pytest.raises(InputError, match=r"--metric must be one of accuracy, balanced_accuracy.*did you mean accuracy"):
-        Scoring("acuracy")
+        Scoring("accuracie")
     with pytest.raises(InputError, match="--when must be one of last, best, mean; got 'first'"):
         Scoring(when="first")
     with pytest.raises(InputError, match="no run has rand"):
