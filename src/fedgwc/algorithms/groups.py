@@ -41,6 +41,7 @@ class Round:
     weights: Floats  # [n] what each counts by in the server's mean
     rate: float  # share of the clients that train
     rng: Rng
+    engine: Engine  # to ask clients more
 
     def groups_of(self, labels: Callable[[], Ids]) -> Ids:
         """Look up the group [n] of each answer.

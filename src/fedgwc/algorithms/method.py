@@ -57,7 +57,7 @@ class Method(Generic[S]):
         if plan is None:
             return state
         updates = engine.train(plan.clients, plan.models, plan.which, rng.training, Work(round=rng.round))
-        round = Round(plan, updates, self.server.shares(updates).numpy(), self.rate, rng)
+        round = Round(plan, updates, self.server.shares(updates).numpy(), self.rate, rng, engine)
         groups, group, parents = self.who.regroup(state.groups, round)
         servers = self.server.steps(_heirs(state.servers, parents), updates, group)
         groups, parents = self.who.divide(groups, round, group)

@@ -1,0 +1,174 @@
+"""Cuts: how clients lie to each other, and whether groups stand out from one continuous cloud.
+
+n clients, P numbers of each. The first half of the evidence is of odd rounds, the second of even rounds, and noise in one says
+nothing about noise in the other: products of one half with the other are unbiased, the diagonal included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.stats import gumbel_r
+from sklearn.metrics import adjusted_rand_score
+
+from fedgwc.core.types import Floats, Ids
+
+MOST_GROUPS = 6  # of one cut; more come from cutting the parts
+SIMULATED = 99  # clouds; smaller chances are read off a Gumbel curve through their largest deviations
+MOST_CLIENTS = 400  # that a cut is made from, those seen most often; others go to the nearest group
+HOLDS = 0.8  # agreement (adjusted Rand index) of a cut with what either half makes of the other's
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of n clients: the means of both halves, and how many visits each is of."""
+
+    means: Floats  # [2, n, P]
+    visits: Floats  # [2, n]
+
+    def of(self, rows: Ids) -> Evidence:
+        return Evidence(self.means[:, rows], self.visits[:, rows])
+
+
+@dataclass(frozen=True)
+class Cut:
+    labels: Ids  # [n] in 0..k - 1
+    chance: float  # of a cut so clear without groups
+    holds: float  # agreement between the halves, at most 1
+
+
+def gram(first: Floats, second: Floats) -> Floats:
+    """Estimate the inner products [..., n, n] of clients' true positions, without bias.
+
+    Positions are seen from the clients' middle.
+    """
+    a, b = (x - x.mean(-2, keepdims=True) for x in (first, second))
+    product = a @ np.swapaxes(b, -1, -2)
+    return np.asarray((product + np.swapaxes(product, -1, -2)) / 2)
+
+
+def axes(products: Floats) -> tuple[Floats, Floats]:
+    """Return the Gram matrix's eigenvalues, largest first, and clients' places on the axes."""
+    values, vectors = np.linalg.eigh(products)
+    values, vectors = values[..., ::-1], vectors[..., ::-1]
+    return values, vectors * np.sqrt(values.clip(min=0))[..., None, :]
+
+
+def noise(known: Evidence) -> tuple[float, int]:
+    """Estimate the variance of one visit, and in how many directions it is spread out."""
+    apart = known.means[0] - known.means[1]
+    apart = (apart - apart.mean(0)) / np.sqrt((1 / known.visits).sum(0))[:, None]
+    n, products = len(apart), apart @ apart.T
+    variance = np.trace(products) / max(n - 1, 1)
+    across = (products**2).sum() - (products.diagonal() ** 2).sum()
+    return float(variance), int(np.clip(variance**2 * n * (n - 1) / max(across, 1e-300), 1, apart.shape[1]))
+
+
+def best_cut(known: Evidence, smallest: int, rng: np.random.Generator) -> Cut | None:
+    """Return the cut that stands out most; None: too few clients, or they do not differ at all."""
+    n = known.means.shape[1]
+    if n < 2 * smallest:
+        return None
+    values, places = axes(gram(*known.means))
+    if values[0] <= 0:
+        return None
+    seen = dict(_candidates(values, places, smallest))
+    if not seen:
+        return None
+    clouds = [dict(_candidates(v, p, 1)) for v, p in zip(*axes(_clouds(known, values, rng)), strict=True)]
+    null = {key: np.array([cloud[key][0] for cloud in clouds if key in cloud]) for key in seen}
+    usual = {key: (x.mean(), x.std() + 1e-9) for key, x in null.items() if len(x) > SIMULATED // 2}
+    if not usual:
+        return None
+    largest = [max((usual[key][0] - cloud[key][0]) / usual[key][1] for key in usual if key in cloud) for cloud in clouds]
+    deviation, key = max(((usual[key][0] - seen[key][0]) / usual[key][1], key) for key in usual)
+    labels = seen[key][1]
+    return Cut(labels, float(gumbel_r.sf(deviation, *gumbel_r.fit(largest))), agreement(known, labels))
+
+
+def _clouds(known: Evidence, values: Floats, rng: np.random.Generator) -> Floats:
+    """Simulate Gram matrices of one Gaussian cloud, as wide and as noisy as what was seen."""
+    n = len(values)
+    variance, directions = noise(known)
+    # Of noise alone, eigenvalues come in pairs of either sign; what is left of a pair is the clients' own.
+    own = (values[: n // 2] + values[::-1][: n // 2]).clip(min=0) / (n - 1)
+    size = max(directions, len(own))
+    cloud = np.zeros((SIMULATED, n, size))
+    cloud[..., : len(own)] = rng.standard_normal((SIMULATED, n, len(own))) * np.sqrt(own)
+    halves = []
+    for visits in known.visits:
+        half = cloud.copy()
+        half[..., :directions] += rng.standard_normal((SIMULATED, n, directions)) * np.sqrt(variance / directions / visits)[:, None]
+        halves.append(half)
+    return gram(*halves)
+
+
+def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple[tuple[str, int], tuple[float, Ids]]]:
+    """Yield cuts with a number each, the smaller the clearer: log of the share of spread they leave.
+
+    "parts": Ward's k groups in the leading k - 1 axes, the share of spread within them. "rest": one branch of Ward's tree in the
+    leading r axes against all others, the share of its indicator that the axes do not explain, whatever their scale.
+    """
+    n, positive = len(values), int((values > 1e-9 * values[0]).sum())
+    for r in range(1, min(MOST_GROUPS - 1, positive, max(1, n // 3 - 1)) + 1):
+        x = places[:, :r]
+        tree = linkage(x, "ward")
+        labels = fcluster(tree, r + 1, "maxclust").astype(np.int64) - 1
+        sizes = np.bincount(labels)
+        if len(sizes) == r + 1 and sizes.min() >= smallest:
+            means = np.stack([np.bincount(labels, column) for column in x.T], 1) / sizes[:, None]
+            yield ("parts", r), (float(np.log(((x - means[labels]) ** 2).sum() / (x**2).sum() + 1e-9)), labels)
+        if r > 1:
+            branches = _branches(tree, n)
+            count = branches.sum(1)
+            branches = branches[(count >= max(smallest, 2)) & (n - count >= max(smallest, 2))]
+            if len(branches):
+                centred = branches - branches.mean(1, keepdims=True)
+                unit = x / np.sqrt(values[:r])
+                left = 1 - ((centred @ unit) ** 2).sum(1) / (centred**2).sum(1)
+                yield ("rest", r), (float(np.log(left.min().clip(min=0) + 1e-9)), branches[left.argmin()].astype(np.int64))
+
+
+def _branches(tree: Floats, n: int) -> Floats:
+    """Return the members [b, n] of the branches that the last merges joined."""
+    member = np.zeros((2 * n - 1, n))
+    member[np.arange(n), np.arange(n)] = 1
+    for i, (one, other) in enumerate(tree[:, :2].astype(np.int64)):
+        member[n + i] = member[one] + member[other]
+    return member[np.unique(tree[-(MOST_GROUPS - 1) :, :2].astype(np.int64))]
+
+
+def agreement(known: Evidence, labels: Ids) -> float:
+    """Compare the cut with what the centres of one half make of the other half's clients."""
+    halves = [nearest(known.means[1 - h], centres(known.means[h], labels)) for h in (0, 1)]
+    return float(np.mean([adjusted_rand_score(labels, other) for other in halves]))
+
+
+def centres(means: Floats, labels: Ids) -> Floats:
+    return np.stack([means[labels == j].mean(0) for j in range(labels.max() + 1)])
+
+
+def nearest(means: Floats, middle: Floats) -> Ids:
+    return np.asarray((-2 * means @ middle.T + (middle**2).sum(1)).argmin(1), np.int64)
+
+
+def tree_of_cuts(known: Evidence, smallest: int, level: float, rng: np.random.Generator) -> tuple[Ids, float]:
+    """Cut, and cut the parts, while cuts stand out and hold: labels [n], and the chance of the first cut.
+
+    A part is tested at its share of the level. Without any cut all labels are 0.
+    """
+    n = known.means.shape[1]
+    labels, first, todo, whole = np.zeros(n, np.int64), 1.0, [np.arange(n)], True
+    while todo:
+        part = todo.pop()
+        cut = best_cut(known.of(part), smallest, rng)
+        if whole:
+            first, whole = 1.0 if cut is None else cut.chance, False
+        if cut is None or cut.chance > level * len(part) / n or cut.holds < HOLDS:
+            continue
+        labels[part] = np.where(cut.labels == 0, labels[part[0]], labels.max() + cut.labels)
+        todo += [part[cut.labels == j] for j in range(cut.labels.max() + 1)]
+    return labels, first
