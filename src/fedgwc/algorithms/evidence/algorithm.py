@@ -19,7 +19,7 @@ from fedgwc.algorithms.aggregate import Server
 from fedgwc.algorithms.evidence.cuts import MOST_CLIENTS, centres, nearest, tree_of_cuts
 from fedgwc.algorithms.evidence.jury import Trial, ballots, has_validation, shares_better_served
 from fedgwc.algorithms.evidence.state import EvidenceState, Gone, Group, spread_by_layer
-from fedgwc.algorithms.evidence.views import Blocks, directions, less_common
+from fedgwc.algorithms.evidence.views import Blocks, less_common, sketches
 from fedgwc.algorithms.evidence.words import in_words
 from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, plan_of
 from fedgwc.core.errors import InputError
@@ -98,7 +98,7 @@ class Evidence(Groups[EvidenceState]):
         pulls = updates.parameters - start[to_device(start.device, group), : updates.n_params]
         layout = round.engine.layout if isinstance(round.engine, DescribesModel) else Layout.unnamed(pulls.shape[1])
         blocks = Blocks.of(layout)
-        seen = less_common(directions(pulls, blocks, self.sketch), group)
+        seen, _ = less_common(sketches(pulls, blocks, self.sketch), group, len(blocks.ends))
         if not state.sums.shape[2]:
             state = replace(state, sums=np.zeros((*state.visits.shape, seen.shape[1]), np.float32), blocks=blocks.names)
         half, shown = round.rng.round % 2, np.bincount(group)[group] > 1
@@ -134,15 +134,15 @@ class Evidence(Groups[EvidenceState]):
             return None
         labels = np.where(trial.labels == part, trial.partner[part], trial.labels)
         labels = np.where(labels > part, labels - 1, labels)
-        return self._trial(state, i, labels, trial.chance)
+        return self._trial(state, i, labels, np.delete(trial.chances, part))
 
-    def _trial(self, state: EvidenceState, i: int, labels: Ids, chance: float) -> Trial:
+    def _trial(self, state: EvidenceState, i: int, labels: Ids, chances: Floats) -> Trial:
         seen = state.seen_in_both(i)
         seen = seen[labels[seen] >= 0]
         middle = centres(state.known(seen).means.mean(0), labels[seen])
         apart = ((middle[:, None] - middle) ** 2).sum(-1)
         np.fill_diagonal(apart, np.inf)
-        return Trial.of(labels, apart.argmin(1), chance)
+        return Trial.of(labels, apart.argmin(1), chances)
 
     # A look
 
@@ -165,15 +165,17 @@ class Evidence(Groups[EvidenceState]):
         seen = state.seen_in_both(i)
         if len(seen) > MOST_CLIENTS:
             seen = np.sort(seen[np.argsort(-state.visits[:, seen].min(0), kind="stable")[:MOST_CLIENTS]])
-        found, chance = tree_of_cuts(state.known(seen), self.min_size, self._spent(state, i, g.looks), round.rng.generator(g.id, 2))
+        found, chances = tree_of_cuts(state.known(seen), self.min_size, self._spent(state, i, g.looks), round.rng.generator(g.id, 2))
         if not found.any():
             return replace(g, trial=None)
         labels = np.full(len(state.label), -1, np.int64)
         labels[seen] = found
         labels = placed(state, i, labels)
         if g.trial is not None and _same(g.trial.labels[seen], found):
-            return replace(g, trial=replace(g.trial, labels=_renamed(labels, g.trial.labels, seen), chance=chance))
-        return replace(g, trial=self._trial(state, i, labels, chance))
+            names = _names(found, g.trial.labels[seen])
+            same = replace(g.trial, labels=np.append(names, -1)[labels], chances=chances[names.argsort()])
+            return replace(g, trial=same)
+        return replace(g, trial=self._trial(state, i, labels, chances))
 
     def _spent(self, state: EvidenceState, i: int, look: int) -> float:
         """Return what the j-th look at a group may spend: over all looks and groups, no more than `level`."""
@@ -191,9 +193,11 @@ class Evidence(Groups[EvidenceState]):
         return state, parents
 
     def _wins(self, state: EvidenceState, i: int, trial: Trial) -> bool:
-        if state.validates:
-            return bool(trial.won()[:, 0].min() >= -np.log(self.level))
-        return trial.chance <= self.level * self._spent(state, i, state.groups[i].looks)
+        """Tell whether clouds and jury together leave as little doubt as the level allows.
+
+        The clouds alone must leave `spent`; what the jury has won counts like as many times smaller a chance.
+        """
+        return trial.doubt() <= np.log(self.level * self._spent(state, i, state.groups[i].looks))
 
     def _cut(self, state: EvidenceState, i: int, trial: Trial, round: Round, parents: Ids) -> tuple[EvidenceState, Ids]:
         old, members = state.groups[i], state.members(i)
@@ -213,7 +217,7 @@ class Evidence(Groups[EvidenceState]):
         groups = (*state.groups[:i], *state.groups[i + 1 :], *born)
         parents = np.concatenate([np.delete(parents, i), np.full(len(sizes), parents[i])])
         about = {
-            "cluster": old.id, "divides": True, "sizes": np.bincount(labels[members]).tolist(), "chance": trial.chance,
+            "cluster": old.id, "divides": True, "sizes": np.bincount(labels[members]).tolist(), "chance": float(trial.chances.max()),
             "validated": bool(state.validates), "rounds": trial.rounds, "layers": dict(zip(state.blocks, layers.tolist(), strict=True)),
         }
         halves = int(np.median(state.visits[:, seen].sum(0)))
@@ -307,11 +311,11 @@ def _same(one: Ids, other: Ids) -> bool:
     return bool(one.min() >= 0) and pairs == len(np.unique(one)) == len(np.unique(other))
 
 
-def _renamed(labels: Ids, like: Ids, seen: Ids) -> Ids:
-    """Number the parts of `labels` as `like` does on clients `seen`."""
-    names = np.full(labels.max() + 2, -1, np.int64)
-    names[labels[seen]] = like[seen]
-    return names[labels]
+def _names(labels: Ids, like: Ids) -> Ids:
+    """Return what `like` calls each of the labels 0, 1, ..."""
+    names = np.empty(labels.max() + 1, np.int64)
+    names[labels] = like
+    return names
 
 
 def _grown(trial: Trial | None, n: int) -> Trial | None:

@@ -17,6 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 from fedgwc.core.types import Floats, Ids
 
 MOST_GROUPS = 6  # of one cut; more come from cutting the parts
+AXES = (2, 3, 4, 6, 8, 10)  # in which a branch is looked for, if there are three times as many clients
 SIMULATED = 99  # clouds; smaller chances are read off a Gumbel curve through their largest deviations
 MOST_CLIENTS = 400  # that a cut is made from, those seen most often; others go to the nearest group
 HOLDS = 0.8  # agreement (adjusted Rand index) of a cut with what either half makes of the other's
@@ -107,29 +108,30 @@ def _clouds(known: Evidence, values: Floats, rng: np.random.Generator) -> Floats
 
 
 def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple[tuple[str, int], tuple[float, Ids]]]:
-    """Yield cuts with a number each, the smaller the clearer: log of the share of spread they leave.
+    """Yield cuts with a number each, the smaller the clearer: the log of what they leave unexplained.
 
-    "parts": Ward's k groups in the leading k - 1 axes, the share of spread within them. "rest": one branch of Ward's tree in the
-    leading r axes against all others, the share of its indicator that the axes do not explain, whatever their scale.
+    "parts": Ward's k groups in the leading k - 1 axes; the share of spread within them. "rest": one branch of Ward's tree in r
+    axes brought to one scale, against all others; the share of its indicator that the axes do not explain. Groups are rarely
+    what clients differ by most: a branch may stand out along an axis of little spread.
     """
     n, positive = len(values), int((values > 1e-9 * values[0]).sum())
-    for r in range(1, min(MOST_GROUPS - 1, positive, max(1, n // 3 - 1)) + 1):
+    most = min(positive, max(1, n // 3 - 1))
+    for r in range(1, min(MOST_GROUPS - 1, most) + 1):
         x = places[:, :r]
-        tree = linkage(x, "ward")
-        labels = fcluster(tree, r + 1, "maxclust").astype(np.int64) - 1
+        labels = fcluster(linkage(x, "ward"), r + 1, "maxclust").astype(np.int64) - 1
         sizes = np.bincount(labels)
         if len(sizes) == r + 1 and sizes.min() >= smallest:
             means = np.stack([np.bincount(labels, column) for column in x.T], 1) / sizes[:, None]
             yield ("parts", r), (float(np.log(((x - means[labels]) ** 2).sum() / (x**2).sum() + 1e-9)), labels)
-        if r > 1:
-            branches = _branches(tree, n)
-            count = branches.sum(1)
-            branches = branches[(count >= max(smallest, 2)) & (n - count >= max(smallest, 2))]
-            if len(branches):
-                centred = branches - branches.mean(1, keepdims=True)
-                unit = x / np.sqrt(values[:r])
-                left = 1 - ((centred @ unit) ** 2).sum(1) / (centred**2).sum(1)
-                yield ("rest", r), (float(np.log(left.min().clip(min=0) + 1e-9)), branches[left.argmin()].astype(np.int64))
+    for r in (r for r in AXES if r <= most):
+        unit = places[:, :r] / np.sqrt(values[:r])
+        branches = _branches(linkage(unit, "ward"), n)
+        count = branches.sum(1)
+        branches = branches[(count >= max(smallest, 2)) & (n - count >= max(smallest, 2))]
+        if len(branches):
+            centred = branches - branches.mean(1, keepdims=True)
+            left = 1 - ((centred @ unit) ** 2).sum(1) / (centred**2).sum(1)
+            yield ("rest", r), (float(np.log(left.min().clip(min=0) + 1e-9)), branches[left.argmin()].astype(np.int64))
 
 
 def _branches(tree: Floats, n: int) -> Floats:
@@ -155,20 +157,22 @@ def nearest(means: Floats, middle: Floats) -> Ids:
     return np.asarray((-2 * means @ middle.T + (middle**2).sum(1)).argmin(1), np.int64)
 
 
-def tree_of_cuts(known: Evidence, smallest: int, level: float, rng: np.random.Generator) -> tuple[Ids, float]:
-    """Cut, and cut the parts, while cuts stand out and hold: labels [n], and the chance of the first cut.
+def tree_of_cuts(known: Evidence, smallest: int, level: float, rng: np.random.Generator) -> tuple[Ids, Floats]:
+    """Cut, and cut the parts, while cuts stand out and hold.
 
-    A part is tested at its share of the level. Without any cut all labels are 0.
+    Labels [n], and for each part the chance of the cut that made it. A part is tested at its share of the level. Without any
+    cut all labels are 0.
     """
     n = known.means.shape[1]
-    labels, first, todo, whole = np.zeros(n, np.int64), 1.0, [np.arange(n)], True
+    labels, chances, todo = np.zeros(n, np.int64), [1.0], [np.arange(n)]
     while todo:
         part = todo.pop()
         cut = best_cut(known.of(part), smallest, rng)
-        if whole:
-            first, whole = 1.0 if cut is None else cut.chance, False
         if cut is None or cut.chance > level * len(part) / n or cut.holds < HOLDS:
             continue
-        labels[part] = np.where(cut.labels == 0, labels[part[0]], labels.max() + cut.labels)
-        todo += [part[cut.labels == j] for j in range(cut.labels.max() + 1)]
-    return labels, first
+        k, kept = cut.labels.max() + 1, labels[part[0]]
+        labels[part] = np.where(cut.labels == 0, kept, len(chances) - 1 + cut.labels)
+        chances[kept] = cut.chance
+        chances += [cut.chance] * (k - 1)
+        todo += [part[cut.labels == j] for j in range(k)]
+    return labels, np.array(chances)

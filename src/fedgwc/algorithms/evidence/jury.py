@@ -27,12 +27,16 @@ class Trial:
     labels: Ids  # [N] part of each client; -1: of another group, or not seen yet
     partner: Ids  # [k] the part it is compared with
     stakes: Floats  # [k, 2, 3] logs of what was won, betting for the part and against it
-    chance: float  # of the cut without groups
+    chances: Floats  # [k] of the cut that made each part, without groups
     rounds: int = 0
 
     @classmethod
-    def of(cls, labels: Ids, partner: Ids, chance: float) -> Trial:
-        return cls(labels, partner, np.zeros((len(partner), 2, len(BETS))), chance)
+    def of(cls, labels: Ids, partner: Ids, chances: Floats) -> Trial:
+        return cls(labels, partner, np.zeros((len(partner), 2, len(BETS))), chances)
+
+    def doubt(self) -> float:
+        """Return the log of the chance, given what the jury has said, of the most doubtful part."""
+        return float((np.log(self.chances.clip(min=1e-300)) - self.won()[:, 0]).max())
 
     def won(self) -> Floats:
         """Return logs of the average stakes [k, 2]."""

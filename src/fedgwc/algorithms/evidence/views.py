@@ -18,6 +18,7 @@ from fedgwc.core.types import Floats, Ids
 
 MOST_BLOCKS = 16  # layers of a deeper model are seen in blocks of neighbours
 SEED = 20260  # of the signs: the same for every client and every round, or sketches could not be compared
+CLIP = 2.0  # times the median: what is longer may be a lie, and weighs no more than this
 TINY = 1e-30
 
 
@@ -42,22 +43,18 @@ class Blocks:
         return max(1, numbers // len(self.ends))
 
 
-def directions(pulls: Tensor, blocks: Blocks, numbers: int) -> Floats:
-    """Sketch where each update [n, p] points, block by block: [n, P].
+def sketches(pulls: Tensor, blocks: Blocks, numbers: int) -> Floats:
+    """Sketch updates [n, p] block by block: [n, P].
 
-    Signs are random and columns are folded, so inner products stay about the same. Each block of an update is brought to
-    length 1 first, so whatever a client sends, it can weigh no more than any other.
+    Signs are random and columns are folded, so inner products stay about the same.
     """
     width, start, seen = blocks.width(numbers), 0, []
     signs = _signs(pulls.shape[1], pulls.device, pulls.dtype)
     for end in blocks.ends:
-        part = pulls[:, start:end]
-        folded = torch.nn.functional.pad(part * signs[start:end], (0, -(end - start) % width))
-        length = torch.linalg.vector_norm(part, dim=1, keepdim=True)
-        seen.append(folded.view(len(pulls), -1, width).sum(1) / length.clamp_min(TINY))
+        folded = torch.nn.functional.pad(pulls[:, start:end] * signs[start:end], (0, -(end - start) % width))
+        seen.append(folded.view(len(pulls), -1, width).sum(1))
         start = end
-    sketch = torch.cat(seen, 1).double().cpu().numpy()
-    return np.asarray(np.nan_to_num(sketch, nan=0.0, posinf=0.0, neginf=0.0).clip(-width, width))
+    return np.asarray(torch.cat(seen, 1).double().cpu().numpy())
 
 
 @lru_cache(maxsize=4)
@@ -67,13 +64,26 @@ def _signs(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     return (1 - 2 * bits).to(device, dtype)
 
 
-def less_common(seen: Floats, group: Ids) -> Floats:
-    """Subtract what all clients of a cohort [n] have in common.
+def less_common(seen: Floats, group: Ids, blocks: int) -> tuple[Floats, Ids]:
+    """Subtract what all clients of a cohort [n] have in common, and bring every block to one scale.
 
-    n / (n - 1) makes up for each client's own part in the mean: expectations are those of a full cohort. A client alone in
-    its cohort shows nothing.
+    Returns what each client shows alone [n, P], and how many were clipped: nobody is longer than `CLIP` times the median.
+
+    n / (n - 1) makes up for a client's own part in the mean: expectations are those of a full cohort. A client alone in its
+    cohort shows nothing.
     """
     n = np.bincount(group)
-    means = np.stack([np.bincount(group, column) for column in seen.T], 1) / np.maximum(n, 1)[:, None]
-    factor = np.where(n > 1, n / np.maximum(n - 1, 1), 0.0)
-    return np.asarray((seen - means[group]) * factor[group, None])
+    parts = np.stack(np.split(np.where(np.isfinite(seen), seen, 0.0), blocks, axis=1), 1)  # [n, L, P / L]
+    parts, long = _clipped(parts)
+    means = np.stack([parts[group == i].mean(0) if n[i] else np.zeros_like(parts[0]) for i in range(len(n))])
+    alone = (parts - means[group]) * np.where(n > 1, n / np.maximum(n - 1, 1), 0.0)[group, None, None]
+    alone, longer = _clipped(alone)
+    return alone.reshape(len(seen), -1), long | longer
+
+
+def _clipped(parts: Floats) -> tuple[Floats, Ids]:
+    """Divide by the median length of each block, and shorten what is longer than `CLIP` of it."""
+    length = np.linalg.norm(parts, axis=2)
+    usual = np.median(length, axis=0).clip(min=TINY)
+    length = length / usual
+    return parts / usual[:, None] * np.minimum(1, CLIP / length.clip(min=TINY))[..., None], (length > CLIP).any(1)
