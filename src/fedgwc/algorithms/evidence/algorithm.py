@@ -19,7 +19,7 @@ from fedgwc.algorithms.aggregate import Server
 from fedgwc.algorithms.evidence.cuts import MOST_CLIENTS, centres, nearest, tree_of_cuts
 from fedgwc.algorithms.evidence.jury import Trial, ballots, has_validation, shares_better_served
 from fedgwc.algorithms.evidence.state import EvidenceState, Gone, Group, spread_by_layer
-from fedgwc.algorithms.evidence.views import Blocks, less_common, sketches
+from fedgwc.algorithms.evidence.views import Blocks, directions, less_common
 from fedgwc.algorithms.evidence.words import in_words
 from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, plan_of
 from fedgwc.core.errors import InputError
@@ -30,6 +30,7 @@ from fedgwc.core.tensors import to_device
 from fedgwc.core.types import Floats, Ids, Rng
 
 FIRST_LOOK = 1.5  # visits in the less seen half, on average over clients; every further look at twice as many
+PREFERRED = 0.75  # share of two groups' members that prefer their own model; a merger needs proof that it is less
 SETTLED = 3  # rounds that new groups train apart before their models are compared
 
 
@@ -39,7 +40,7 @@ class Evidence(Groups[EvidenceState]):
 
     learns_from = "updates"
 
-    sketch: Annotated[int, "numbers kept of each update and half; more of them blur differences less"] = 256
+    sketch: Annotated[int, "numbers kept of each update and half; more of them blur differences less"] = 512
     min_size: Annotated[int, "smallest group"] = 3
     level: Annotated[float, "chance of dividing a federation without groups, over its whole life"] = 0.05
 
@@ -98,7 +99,7 @@ class Evidence(Groups[EvidenceState]):
         pulls = updates.parameters - start[to_device(start.device, group), : updates.n_params]
         layout = round.engine.layout if isinstance(round.engine, DescribesModel) else Layout.unnamed(pulls.shape[1])
         blocks = Blocks.of(layout)
-        seen, _ = less_common(sketches(pulls, blocks, self.sketch), group, len(blocks.ends))
+        seen = less_common(directions(pulls, blocks, self.sketch), group)
         if not state.sums.shape[2]:
             state = replace(state, sums=np.zeros((*state.visits.shape, seen.shape[1]), np.float32), blocks=blocks.names)
         half, shown = round.rng.round % 2, np.bincount(group)[group] > 1
@@ -165,7 +166,7 @@ class Evidence(Groups[EvidenceState]):
         seen = state.seen_in_both(i)
         if len(seen) > MOST_CLIENTS:
             seen = np.sort(seen[np.argsort(-state.visits[:, seen].min(0), kind="stable")[:MOST_CLIENTS]])
-        found, chances = tree_of_cuts(state.known(seen), self.min_size, self._spent(state, i, g.looks), round.rng.generator(g.id, 2))
+        found, chances = tree_of_cuts(state.known(seen), self.min_size, self.level, round.rng.generator(g.id, 2))
         if not found.any():
             return replace(g, trial=None)
         labels = np.full(len(state.label), -1, np.int64)
@@ -195,7 +196,7 @@ class Evidence(Groups[EvidenceState]):
     def _wins(self, state: EvidenceState, i: int, trial: Trial) -> bool:
         """Tell whether clouds and jury together leave as little doubt as the level allows.
 
-        The clouds alone must leave `spent`; what the jury has won counts like as many times smaller a chance.
+        What the jury has won counts like as many times smaller a chance of the cut.
         """
         return trial.doubt() <= np.log(self.level * self._spent(state, i, state.groups[i].looks))
 
@@ -206,14 +207,9 @@ class Evidence(Groups[EvidenceState]):
         labels = np.where(labels < 0, sizes.argmax(), labels)  # who was never seen goes to the largest part
         seen = state.seen_in_both(i)
         layers = spread_by_layer(state.known(seen), labels[seen], len(state.blocks))
-        for j in range(len(sizes)):  # what is known goes on, less what the part has in common
-            part, known = members[labels[members] == j], seen[labels[seen] == j]
-            middle = state.known(known).means.mean(1)
-            state.sums[:, part] -= (state.visits[:, part, None] * middle[:, None]).astype(np.float32)
-        born = [replace(old, id=state.n_born + j, parent=old.id, born=round.rng.round, trial=None) for j in range(len(sizes))]
+        born = [Group(state.n_born + j, old.id, round.rng.round, FIRST_LOOK) for j in range(len(sizes))]
         label = np.where(state.label > i, state.label - 1, state.label)
         label[members] = len(state.groups) - 1 + labels[members]
-        turns = np.where(np.isin(np.arange(len(label)), members), 0, state.turns)
         groups = (*state.groups[:i], *state.groups[i + 1 :], *born)
         parents = np.concatenate([np.delete(parents, i), np.full(len(sizes), parents[i])])
         about = {
@@ -223,10 +219,12 @@ class Evidence(Groups[EvidenceState]):
         halves = int(np.median(state.visits[:, seen].sum(0)))
         about["why"] = in_words(about, members, labels[members], halves)
         maps = {**state.maps, str(old.id): state.map_of(members, labels[members])}
+        # Parts train apart from now on: what was seen from the common model is no evidence about them.
+        state.sums[:, members], state.visits[:, members], state.turns[members] = 0, 0, 0
         gone = (*state.gone, Gone(old.id, old.parent, old.born, round.rng.round, members))
         unasked = np.full((len(label), len(groups)), np.nan)
         return replace(
-            state, groups=groups, label=label, turns=turns, ballots=unasked, gone=gone, n_born=state.n_born + len(sizes),
+            state, groups=groups, label=label, ballots=unasked, gone=gone, n_born=state.n_born + len(sizes),
             decisions=(*state.decisions, about), maps=maps,
         ), parents
 
@@ -278,7 +276,7 @@ class Evidence(Groups[EvidenceState]):
         return state, np.delete(parents, goes)
 
     def _alike(self, state: EvidenceState, sizes: Ids) -> tuple[int, int] | None:
-        """Find two groups with most members asked, who do not prefer their own model more often than a coin would."""
+        """Find two groups with most members asked, of whom clearly less than `PREFERRED` prefer their own model."""
         for a in range(len(sizes)):
             for b in range(a + 1, len(sizes)):
                 gains = [state.ballots[state.label == i, i] - state.ballots[state.label == i, j] for i, j in ((a, b), (b, a))]
@@ -286,7 +284,7 @@ class Evidence(Groups[EvidenceState]):
                 if any(2 * len(x) <= n for x, n in zip(asked, (sizes[a], sizes[b]), strict=True)):
                     continue
                 both = np.concatenate(asked)
-                if len(both) > 4 and binom.sf(int((both > 0).sum()) - 1, len(both), 0.5) > self.level:
+                if binom.cdf(int((both > 0).sum()), len(both), PREFERRED) <= self.level:
                     return a, b
         return None
 

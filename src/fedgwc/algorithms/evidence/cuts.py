@@ -125,7 +125,7 @@ def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple
             yield ("parts", r), (float(np.log(((x - means[labels]) ** 2).sum() / (x**2).sum() + 1e-9)), labels)
     for r in (r for r in AXES if r <= most):
         unit = places[:, :r] / np.sqrt(values[:r])
-        branches = _branches(linkage(unit, "ward"), n)
+        branches = _branches(linkage(unit, "ward"))
         count = branches.sum(1)
         branches = branches[(count >= max(smallest, 2)) & (n - count >= max(smallest, 2))]
         if len(branches):
@@ -134,13 +134,10 @@ def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple
             yield ("rest", r), (float(np.log(left.min().clip(min=0) + 1e-9)), branches[left.argmin()].astype(np.int64))
 
 
-def _branches(tree: Floats, n: int) -> Floats:
+def _branches(tree: Floats) -> Floats:
     """Return the members [b, n] of the branches that the last merges joined."""
-    member = np.zeros((2 * n - 1, n))
-    member[np.arange(n), np.arange(n)] = 1
-    for i, (one, other) in enumerate(tree[:, :2].astype(np.int64)):
-        member[n + i] = member[one] + member[other]
-    return member[np.unique(tree[-(MOST_GROUPS - 1) :, :2].astype(np.int64))]
+    cuts = [fcluster(tree, k, "maxclust") for k in range(2, MOST_GROUPS + 1)]
+    return np.concatenate([cut == np.arange(1, cut.max() + 1)[:, None] for cut in cuts]).astype(np.float64)
 
 
 def agreement(known: Evidence, labels: Ids) -> float:

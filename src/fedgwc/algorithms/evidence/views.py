@@ -18,7 +18,6 @@ from fedgwc.core.types import Floats, Ids
 
 MOST_BLOCKS = 16  # layers of a deeper model are seen in blocks of neighbours
 SEED = 20260  # of the signs: the same for every client and every round, or sketches could not be compared
-CLIP = 2.0  # times the median: what is longer may be a lie, and weighs no more than this
 TINY = 1e-30
 
 
@@ -43,15 +42,20 @@ class Blocks:
         return max(1, numbers // len(self.ends))
 
 
-def sketches(pulls: Tensor, blocks: Blocks, numbers: int) -> Floats:
-    """Sketch updates [n, p] block by block: [n, P].
+def directions(pulls: Tensor, blocks: Blocks, numbers: int) -> Floats:
+    """Sketch where each update [n, p] points, block by block: [n, P].
 
-    Signs are random and columns are folded, so inner products stay about the same.
+    Signs are random and columns are folded, so inner products stay about the same. Each block of an update has length 1,
+    whatever the client sent: large data sets, long training and lies all weigh the same, and layers too.
     """
     width, start, seen = blocks.width(numbers), 0, []
     signs = _signs(pulls.shape[1], pulls.device, pulls.dtype)
     for end in blocks.ends:
-        folded = torch.nn.functional.pad(pulls[:, start:end] * signs[start:end], (0, -(end - start) % width))
+        part = pulls[:, start:end]
+        part = torch.where(part.isfinite(), part, 0.0)
+        part = part / part.abs().amax(1, keepdim=True).clamp_min(TINY)  # first, or squares of huge numbers overflow
+        length = torch.linalg.vector_norm(part, dim=1, keepdim=True).clamp_min(TINY)
+        folded = torch.nn.functional.pad(part / length * signs[start:end], (0, -(end - start) % width))
         seen.append(folded.view(len(pulls), -1, width).sum(1))
         start = end
     return np.asarray(torch.cat(seen, 1).double().cpu().numpy())
@@ -64,26 +68,12 @@ def _signs(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     return (1 - 2 * bits).to(device, dtype)
 
 
-def less_common(seen: Floats, group: Ids, blocks: int) -> tuple[Floats, Ids]:
-    """Subtract what all clients of a cohort [n] have in common, and bring every block to one scale.
-
-    Returns what each client shows alone [n, P], and how many were clipped: nobody is longer than `CLIP` times the median.
+def less_common(seen: Floats, group: Ids) -> Floats:
+    """Subtract what all clients of a cohort [n, P] have in common.
 
     n / (n - 1) makes up for a client's own part in the mean: expectations are those of a full cohort. A client alone in its
     cohort shows nothing.
     """
     n = np.bincount(group)
-    parts = np.stack(np.split(np.where(np.isfinite(seen), seen, 0.0), blocks, axis=1), 1)  # [n, L, P / L]
-    parts, long = _clipped(parts)
-    means = np.stack([parts[group == i].mean(0) if n[i] else np.zeros_like(parts[0]) for i in range(len(n))])
-    alone = (parts - means[group]) * np.where(n > 1, n / np.maximum(n - 1, 1), 0.0)[group, None, None]
-    alone, longer = _clipped(alone)
-    return alone.reshape(len(seen), -1), long | longer
-
-
-def _clipped(parts: Floats) -> tuple[Floats, Ids]:
-    """Divide by the median length of each block, and shorten what is longer than `CLIP` of it."""
-    length = np.linalg.norm(parts, axis=2)
-    usual = np.median(length, axis=0).clip(min=TINY)
-    length = length / usual
-    return parts / usual[:, None] * np.minimum(1, CLIP / length.clip(min=TINY))[..., None], (length > CLIP).any(1)
+    means = np.stack([np.bincount(group, column) for column in seen.T], 1) / n.clip(min=1)[:, None]
+    return np.asarray((seen - means[group]) * (n / (n - 1).clip(min=1))[group, None])
