@@ -78,6 +78,8 @@ SPLITTING: dict[str, Tables] = {  # settings with which twenty clients are divid
 NAMES = ("alone", "fedavg", "fedavgm", "fedprox", "fairavg", "ifca", "fesem", "cfl", "auto", "fedgwc", "fedgwc-release")
 
 
+EVERYTHING_TRAINS = {"validation": 0.0, "newcomers": 0.0} if hasattr(fedgwc.data, "Splits") else {}  # as before there were splits
+LATER = ("hits", "newcomers")  # arrays per client that came later
 REPLACED = ("data", "local", "model")  # their settings belong together
 
 
@@ -91,7 +93,8 @@ def merged(*tables: Tables) -> Tables:
 
 def recipe(algorithm: str, *changes: Tables, **settings: Any) -> Tables:
     mine = {"rate": 0.3, **SPLITTING.get(algorithm, {}), **settings}
-    return merged(DIGITS, *changes, {"algorithm": {"name": name_of(algorithm), **renamed_settings(mine)}})
+    tables = merged(DIGITS, *changes, {"algorithm": {"name": name_of(algorithm), **renamed_settings(mine)}})
+    return {**tables, "data": {**tables["data"], **EVERYTHING_TRAINS}}
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:
@@ -108,6 +111,7 @@ def of_folder(path: Path) -> Case:
     losses = [row for piece in pieces for row in piece["L"]]
     models = [safetensors.torch.load_file(p) for p in sorted((path / "models").glob("*.safetensors"))]
     labels = [line.split(",")[:2] for line in (path / "labels.csv").read_text().splitlines()[1:]]
+    scores = dict(np.load(path / "per_client.npz"))
     kept = (
         "accuracy",
         "loss",
@@ -126,7 +130,7 @@ def of_folder(path: Path) -> Case:
         "bits": {
             "trace": digest([piece[k] for piece in pieces for k in ("ids", "cluster", "L")]),
             "models": digest([t.numpy() for m in models for _, t in sorted(m.items())]),
-            "per_client": digest([a for _, a in sorted(dict(np.load(path / "per_client.npz")).items())]),
+            "per_client": digest([scores[name] for name in sorted(scores) if not name.startswith(LATER)]),
         },
     }
 

@@ -17,6 +17,7 @@ from fedgwc.algorithms.fedavg import OneGroup
 from fedgwc.algorithms.fedgwc.algorithm import FedGWC
 from fedgwc.algorithms.fedgwc.splits import PaperSplit
 from fedgwc.algorithms.fesem import FeSEM
+from fedgwc.algorithms.given import Given
 from fedgwc.algorithms.ifca import IFCA
 from fedgwc.algorithms.method import Method
 from fedgwc.core.errors import InputError
@@ -65,6 +66,7 @@ ALGORITHMS: Table[Algorithm[Any]] = Table(
         "fedavgm": Method(OneGroup(), server=Aggregator(momentum=0.9)),
         "fedprox": Method(OneGroup()),
         "fairavg": Method(OneGroup(), server=Aggregator(weights="equal")),
+        "given": Method(Given()),
         "ifca": Method(IFCA()),
         "fesem": Method(FeSEM()),
         "cfl": Method(CFL()),
@@ -86,6 +88,7 @@ ABOUT: dict[str, str] = {
     "fedavgm": "FedAvg with momentum 0.9 on the server.",
     "fedprox": "FedAvg whose clients are held near the common model (local.prox=0.01).",
     "fairavg": "FedAvg in which every client counts the same, however many samples it has.",
+    "given": "Groups that you know beforehand (given.labels): a model for each.",
     "ifca": "k models: every client trains the one that has the lowest loss on its data. You give k.",
     "fesem": "k models: every client belongs to the one nearest to its own trained model. You give k.",
     "cfl": "Divides clients in two, again and again, where their updates point in different directions.",

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedgwc.core.assignments import Assignment
 from fedgwc.core.errors import InputError
+from fedgwc.core.text import plural
 from fedgwc.core.types import Floats, Ids
 from fedgwc.data import Federation
 from fedgwc.report.theme import LIGHT
@@ -50,7 +51,8 @@ def _of_digits(partition: str, clients: int) -> list[Assignment]:
     train, test = (n // clients for n in DIGITS)
     groups = [{"clients": clients, "partition": partition}]
     even = max(1, train // 2 * 2)  # for two shards each
-    return [(("data", "groups"), groups), (("data", "train_size"), even), (("data", "test_size"), test)]
+    sizes: list[Assignment] = [(("data", "groups"), groups), (("data", "train_size"), even), (("data", "test_size"), test)]
+    return [*sizes, (("data", "validation"), 0.0), (("data", "newcomers"), 0.0)]
 
 
 def show_federation(federation: Federation) -> None:
@@ -64,8 +66,9 @@ def show_federation(federation: Federation) -> None:
     console.print(_clients(counts, groups, chosen, console.width))
     if len(chosen) < len(counts):
         console.print(f"{len(chosen)} of {len(counts)} clients, evenly chosen from each group", style="dim")
-    n_train, n_test = len(federation.train.flat), len(federation.test.flat)
-    about = f"{len(counts)} clients, {n_train:,} training and {n_test:,} test samples, {federation.n_classes} classes"
+    n_samples = " + ".join(f"{len(rows.flat):,} {split}" for split, rows in federation.splits.items())
+    new = "" if federation.newcomers is None else f" and {plural(federation.newcomers.n_clients, 'newcomer')}"
+    about = f"{len(counts)} clients{new}, {n_samples} samples, {federation.n_classes} classes"
     console.print(f"\n{federation.name}: {about}\n", markup=False, soft_wrap=True)
     show(summary(federation))
     console.print(

@@ -73,6 +73,7 @@ class Scores:
     loss: Floats  # [n] mean cross-entropy
     correct: Floats  # [n, C] right answers per true class
     total: Floats  # [n, C] samples per true class
+    hits: NDArray[np.uint8] | None = None  # [sum of total] 1 where right, each row's samples in its client's order, where known
 
 
 @dataclass(frozen=True)

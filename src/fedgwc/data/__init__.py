@@ -19,12 +19,15 @@ from fedgwc.data.sources.digits import digits
 from fedgwc.data.sources.emnist import emnist, mnist
 from fedgwc.data.sources.fedvision import inaturalist, landmarks
 from fedgwc.data.sources.leaf import leaf_femnist
+from fedgwc.data.sources.made import made
+from fedgwc.data.splits import Splits, hold_out
 
 DATASETS: Table[Callable[..., Federation]] = Table(
     "data set",
     "fedgwc.datasets",
     {
         "digits": digits,
+        "made": made,
         "cifar10": cifar10,
         "cifar100": cifar100,
         "emnist": emnist,
@@ -37,4 +40,17 @@ DATASETS: Table[Callable[..., Federation]] = Table(
     lambda name, build: check_settable(build, f"data set {name}", "seed"),
 )
 
-__all__ = ["DATASETS", "PARTITIONS", "SHIFTS", "Federation", "Group", "Pool", "Rows", "digits", "federate", "from_arrays"]
+__all__ = [
+    "DATASETS",
+    "PARTITIONS",
+    "SHIFTS",
+    "Federation",
+    "Group",
+    "Pool",
+    "Rows",
+    "Splits",
+    "digits",
+    "federate",
+    "from_arrays",
+    "hold_out",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,7 +58,8 @@ class Federation:
     notes: tuple[str, ...] = field(default=())  # what building it had to decide
     global_test: Ids | None = None  # rows no client owns, to score one model on everybody's task
     client_names: tuple[str, ...] = ()  # [N] what clients are called, where that is known
-    validation: Rows | None = None  # of samples that are neither trained nor tested on
+    validation: Rows | None = None  # of samples that are neither trained nor tested on; a client may have none
+    newcomers: Federation | None = None  # clients whom training never sees, on the same x and y
 
     def __post_init__(self) -> None:
         for split, rows in self.splits.items():
@@ -76,7 +77,7 @@ class Federation:
             raise InputError("the federation has no client; give at least one")
         for split, rows in self.splits.items():
             empty = np.flatnonzero(rows.sizes == 0)
-            if len(empty):
+            if len(empty) and split != "validation":
                 raise InputError(f"client {empty[0]} has no {split} sample ({len(empty)} such clients); drop or refill them")
             if len(rows.flat) and (rows.flat.min() < 0 or rows.flat.max() >= len(self.y)):
                 raise InputError(f"{split} rows must be in 0..{len(self.y) - 1}, got {rows.flat.min()}..{rows.flat.max()}")
@@ -107,10 +108,23 @@ class Federation:
         """Return each client's rows of a split."""
         if split not in self.splits:
             raise InputError(
-                f"the federation {self.name} has no {split} samples; hold some out of training, "
-                "dataclasses.replace(federation, train=Rows, validation=Rows)"
+                f"the federation {self.name} has no {split} samples; hold some out of training: data.validation=0.2 in a "
+                "recipe, or hold_out(federation, Splits(), seed) of fedgwc.data"
             )
         return self.splits[split]
+
+    def everyone(self, split: Split) -> Rows:
+        """Return the rows of a split of all clients, newcomers last."""
+        mine = self.rows(split)
+        return mine if self.newcomers is None else mine.followed_by(self.newcomers.rows(split))
+
+    def of_clients(self, clients: Ids) -> Federation:
+        """Return the federation of some clients, in their order."""
+        rows = {split: its.of_clients(clients) for split, its in self.splits.items()}
+        groups = None if self.groups is None else self.groups[clients]
+        names = tuple(self.client_names[k] for k in clients) if self.client_names else ()
+        split_rows = {"train": rows["train"], "test": rows["test"], "validation": rows.get("validation")}
+        return replace(self, **split_rows, groups=groups, client_names=names, newcomers=None)  # type: ignore[arg-type]
 
     def class_counts(self, split: Split = "train") -> Floats:
         """Count each client's samples of each class: [N, C]."""

@@ -34,14 +34,21 @@ def merge(federations: Sequence[Federation]) -> Federation:
             data.append((f.x, f.y))
     starts = np.cumsum([0] + [len(x) for x, _ in data])[source]
     x, y = (torch.cat([d[i] for d in data]) if len(data) > 1 else data[0][i] for i in (0, 1))
-    rows = {split: _concatenate([f.rows(split) for f in federations], starts) for split in first.splits}
-    joined = replace(first, x=x, y=y, train=rows["train"], test=rows["test"], validation=rows.get("validation"))
-    return replace(joined, groups=None, notes=(), global_test=None, client_names=())
+    shared = replace(first, x=x, y=y, groups=None, notes=(), global_test=None, client_names=(), newcomers=None)
+    new = [(f.newcomers, start) for f, start in zip(federations, starts, strict=True) if f.newcomers is not None]
+    joined = _joined(shared, list(zip(federations, starts, strict=True)))
+    return replace(joined, newcomers=_joined(shared, new)) if new else joined
 
 
 def _kind(f: Federation) -> tuple[object, ...]:
     return (f.shape, f.x.dtype, f.n_classes, f.mean, f.std, f.augment, tuple(f.splits))
 
 
-def _concatenate(parts: Sequence[Rows], starts: np.ndarray) -> Rows:
-    return Rows.of([rows[k] + start for rows, start in zip(parts, starts, strict=True) for k in range(len(rows))])
+def _joined(shared: Federation, parts: Sequence[tuple[Federation, int]]) -> Federation:
+    """Return `shared` with the clients of all parts, whose rows begin at `start`."""
+    rows = {split: _concatenate([(f.rows(split), start) for f, start in parts]) for split in shared.splits}
+    return replace(shared, train=rows["train"], test=rows["test"], validation=rows.get("validation"))
+
+
+def _concatenate(parts: Sequence[tuple[Rows, int]]) -> Rows:
+    return Rows.of([rows[k] + start for rows, start in parts for k in range(len(rows))])

@@ -41,3 +41,16 @@ class Rows:
     def owner(self) -> Ids:
         """Return the client of each entry, [len(flat)]."""
         return np.repeat(np.arange(len(self)), self.sizes)
+
+    def of_clients(self, clients: Ids) -> Rows:
+        """Select some clients' rows, in their order."""
+        return Rows.of([self[k] for k in clients])
+
+    def where(self, kept: NDArray[np.bool_]) -> Rows:
+        """Keep some entries of `flat`."""
+        counts = np.bincount(self.owner[kept], minlength=len(self))
+        return Rows(self.flat[kept], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
+
+    def followed_by(self, other: Rows) -> Rows:
+        """Return the clients of both, those of `other` last."""
+        return Rows(np.concatenate([self.flat, other.flat]), np.concatenate([self.offsets, other.offsets[1:] + self.offsets[-1]]))

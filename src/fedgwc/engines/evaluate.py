@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Ids, Scores, Split
 from fedgwc.data.federation import Federation
+from fedgwc.data.rows import Rows
 from fedgwc.engines.captured import Captured
 from fedgwc.engines.choose import Traits
 from fedgwc.engines.kernels import stacked_conv
@@ -41,6 +42,7 @@ class Evaluation:
         self, federation: Federation, model: FlatModel, samples: Samples, settings: EngineSettings, traits: Traits, chunk: int
     ) -> None:
         self.federation, self.samples, self.traits = federation, samples, traits
+        self._rows: dict[Split, Rows] = {}  # of all clients, newcomers last
         self.model = _evaluating(model, model.module)
         cuda, triton = model.device.type == "cuda", stacked_conv.available(model.device, model.dtype)
         self._batch, self._chunk = samples.evaluation_batch(), chunk
@@ -54,8 +56,13 @@ class Evaluation:
         self._recorded = None if cuda else Recorded(record=recorded_stack)
 
     def __call__(self, clients: Ids, models: Tensor, which: Ids, split: Split, stacked: bool) -> Scores:
-        """Score models[which] on each client's samples of a split; `stacked`: models may run together."""
-        rows, n_classes = self.federation.rows(split), self.federation.n_classes
+        """Score models[which] on each client's samples of a split; `stacked`: models may run together.
+
+        Newcomers are numbered after the clients who train. Of a client without samples the loss is nan.
+        """
+        if split not in self._rows:
+            self._rows[split] = self.federation.everyone(split)
+        rows, n_classes = self._rows[split], self.federation.n_classes
         models = models.to(self.model.device, self.model.dtype)
         groups = list(_sharing(clients, which))
         order = np.concatenate([answers.ravel() for _, answers in groups])  # rows of the answer, as they are scored
@@ -64,15 +71,16 @@ class Evaluation:
         flat = np.concatenate([rows[k] for k in clients[order]])
         reports, start = [], 0
         for alike, answers in groups:
-            n_samples = int(sizes[answers[0]].sum())
-            reports.append(self._score(models, alike, flat[start : start + n_samples], stacked).flatten(1))
+            if n_samples := int(sizes[answers[0]].sum()):
+                reports.append(self._score(models, alike, flat[start : start + n_samples], stacked).flatten(1))
             start += len(alike) * n_samples
-        loss, right = torch.cat(reports, 1).cpu().numpy()
+        loss, right = torch.cat(reports, 1).cpu().numpy() if reports else np.zeros((2, 0))
         cell = owner * n_classes + self.federation.y.numpy()[flat]  # (row, true class) as one number
         total = np.bincount(cell, minlength=len(clients) * n_classes).reshape(len(clients), n_classes)
         correct = np.bincount(cell, right, total.size).reshape(total.shape).astype(np.float64)
-        mean = np.bincount(owner, loss, len(clients)) / total.sum(1)
-        return Scores(clients, mean, correct, total.astype(np.float64))
+        mean = np.bincount(owner, loss, len(clients)) / np.where(sizes > 0, sizes, np.nan)
+        hits = right[np.argsort(owner, kind="stable")].astype(np.uint8) if split == "test" else None
+        return Scores(clients, mean, correct, total.astype(np.float64), hits)
 
     def _score(self, models: Tensor, alike: Ids, at: Ids, stacked: bool) -> Tensor:
         """Score models[alike] on the samples `at` [R]: [2, g, R].

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -53,6 +53,8 @@ class SharedEngine:
             training.module, training.dtype, training.device
         )  # for the runs: what trains looks different meanwhile
         self.first = np.cumsum([0] + [f.n_clients for f in federations])  # of each member's clients, in the engine's numbers
+        new = [0 if f.newcomers is None else f.newcomers.n_clients for f in federations]
+        self.first_new = self.first[-1] + np.cumsum([0, *new])  # likewise of its newcomers, who come after all clients
         self.members = [Member(self, i) for i in range(len(federations))]
         self.asking = threading.Lock()  # one at a time asks the engine for something
         lanes = lanes or (2 if self.engine.device.type == "cuda" else 1)  # a CPU has no time to fill
@@ -135,10 +137,12 @@ class Member:
         return self.pool.lane(self.number).train(self.number, request)
 
     def evaluate(self, clients: Ids, models: Tensor, which: Ids, split: Split = "test") -> Scores:
-        ids, first = np.asarray(clients, np.int64), self.pool.first[self.number]
-        with self.pool.asking:
-            s = self.pool.engine.evaluate(ids + first, models, which, split)
-        return Scores(ids, s.loss, s.correct, s.total)
+        ids, i, pool = np.asarray(clients, np.int64), self.number, self.pool
+        n_clients = pool.first[i + 1] - pool.first[i]
+        theirs = np.where(ids < n_clients, ids + pool.first[i], ids - n_clients + pool.first_new[i])
+        with pool.asking:
+            scores = pool.engine.evaluate(theirs, models, which, split)
+        return replace(scores, clients=ids)
 
     def leave(self) -> None:
         self.pool.lane(self.number).leave(self.number)

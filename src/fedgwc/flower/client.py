@@ -83,7 +83,7 @@ def node_simulator(job: Experiment, data: Any = None) -> Simulator:
     """Load the recipe's federation, or that in a node's own file."""
     job = job if data is None else with_data(job, data)
     # One by one: what a node trains are a few clients, and worker processes would outlive the message.
-    return replace(job, engine=replace(job.engine, how="one-by-one")).simulator(job.federation())
+    return replace(job, engine=replace(job.engine, how="one-by-one")).simulator(job.federation(newcomers=False))
 
 
 def with_data(job: Experiment, data: Any) -> Experiment:

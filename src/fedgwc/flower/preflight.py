@@ -45,7 +45,7 @@ def describe_data(job: Experiment) -> DataDescription | None:
     if {"shape", "n_classes"} <= table.keys():
         return call(DataDescription, {key: table[key] for key in table.keys() & DataDescription.__dataclass_fields__}, "data")
     try:
-        return DataDescription.of(job.federation())
+        return DataDescription.of(job.federation(newcomers=False))
     except (InputError, OSError) as error:
         log.info("what most nodes say their data look like will hold for all, since the recipe's are not here (%s)", error)
         log.info("one node alone is believed only when `wait` is over; to say it yourself give data.shape and data.n_classes")
@@ -58,7 +58,7 @@ def own_data_problem(job: Experiment) -> str:
     The recipe's [data] holds for their files too.
     """
     try:
-        with_data(job, OWN_DATA).federation()
+        with_data(job, OWN_DATA).federation(newcomers=False)
     except NotHere:
         return ""
     except InputError as error:

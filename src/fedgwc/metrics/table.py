@@ -83,10 +83,18 @@ def _scores(of: _Clusters) -> dict[str, float]:
     return {name: value for name, value in row.items() if not np.isnan(value)}
 
 
+def over_clients(scores: Scores, summary: Callable[[Floats], np.floating]) -> float:
+    """Summarise the accuracies of the clients with samples."""
+    of_each = accuracy(scores)
+    known = of_each[~np.isnan(of_each)]
+    return float(summary(known)) if len(known) else float("nan")
+
+
 def _by_class(e: Evaluated) -> bool:
     return bool(e.scores.total.shape[1] > 1)
 
 
+OF_CLUSTERS = ("clusters", "was", "wadb", "rand", "ari")  # metrics that look at labels alone
 METRICS: Table[Metric] = Table(
     "metric",
     "fedgwc.metrics",
@@ -96,6 +104,9 @@ METRICS: Table[Metric] = Table(
         "weighted_accuracy": lambda e: (
             weighted_accuracy(e.scores, e.train_counts) if _by_class(e) and e.train_counts is not None else None
         ),
+        "accuracy_std": lambda e: over_clients(e.scores, np.std),
+        "accuracy_p10": lambda e: over_clients(e.scores, lambda a: np.percentile(a, 10)),
+        "accuracy_worst": lambda e: over_clients(e.scores, np.min),
         "loss": lambda e: mean_over(e.scores.loss, (e.scores.total.sum(1) > 0).astype(np.float64)),
         "clusters": lambda e: len(np.unique(e.labels)),
         "was": lambda e: _score("was", e.labels, e.train_counts, e.truth),

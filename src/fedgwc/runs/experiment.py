@@ -22,7 +22,7 @@ from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Algorithm, StartsFromSeveral
 from fedgwc.core.settings import call, check_keys, convert, defaults, did_you_mean, folder_name, override, plain, setting_names
 from fedgwc.core.work import LocalTraining
-from fedgwc.data import DATASETS, Federation
+from fedgwc.data import DATASETS, Federation, Splits, hold_out
 from fedgwc.engines import ENGINES
 from fedgwc.engines.pool import Member
 from fedgwc.engines.settings import EngineSettings
@@ -36,6 +36,7 @@ DEFAULT_RECIPE = "digits"
 DEFAULT_ALGORITHM = "auto"
 _PYTORCHS_GENERATOR = threading.Lock()  # layers initialise themselves from the process's one generator, and runs may be threads
 BUILT = ("data", "model")  # tables that are arguments of a function
+SPLITS = tuple(vars(Splits()))  # settings of [data] that every data set has
 TABLES = (*BUILT, "local", "algorithm", "engine", "evaluate")
 
 
@@ -81,6 +82,7 @@ class Experiment:
     local: LocalTraining
     engine: EngineSettings
     evaluate: Evaluate
+    splits: Splits
     tables: dict[str, Any] = field(repr=False)
     recipe: str = "experiment"
     about: str = ""
@@ -93,9 +95,12 @@ class Experiment:
     def evaluate_every(self) -> int:
         return self.evaluate.every or max(1, self.rounds // 100)
 
-    def federation(self) -> Federation:
-        """The data, dealt out. `data.seed` fixes it across runs; by default it follows the run's seed."""
-        settings = dict(self.tables["data"])
+    def federation(self, newcomers: bool = True) -> Federation:
+        """The data, dealt out. `data.seed` fixes it across runs; by default it follows the run's seed.
+
+        Without `newcomers` everybody trains, as where clients are real nodes.
+        """
+        settings = {key: value for key, value in self.tables["data"].items() if key not in SPLITS}
         build = entry_named(DATASETS, settings.pop("name", None), "data set")
         seed = _seed(settings.pop("seed", self.seed), "data.seed")
         for key in settings.keys() - _settings_of(build):
@@ -103,7 +108,8 @@ class Experiment:
                 name = self.tables["data"]["name"]
                 have = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'}: choose one by data.name"
                 raise InputError(f"data set {name} has no setting {key!r}, {have}")
-        return call(build, settings, "data", seed=seed)
+        splits = self.splits if newcomers else replace(self.splits, newcomers=0.0)
+        return hold_out(call(build, settings, "data", seed=seed), splits, seed)
 
     def module(self, federation: Shaped, start: int = 0) -> nn.Module:
         """The network, freshly initialised; `start` numbers independent initialisations of one seed."""
@@ -148,7 +154,7 @@ class Experiment:
             "about": self.about,
             "rounds": self.rounds,
             "seed": self.seed,
-            "data": plain(self.tables["data"]),
+            "data": {**plain(self.tables["data"]), **plain(self.splits)},
             "model": plain(self.tables["model"]),
             "local": plain(self.local),
             "algorithm": {"name": self.algorithm_name, **plain(self.algorithm)},
@@ -183,6 +189,7 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
         override(LocalTraining(), {**LOCAL.get(name, {}), **t["local"]}, "local"),
         override(EngineSettings(), t["engine"], "engine"),
         override(Evaluate(), t["evaluate"], "evaluate"),
+        override(Splits(), {key: value for key, value in t["data"].items() if key in SPLITS}, "data"),
         t,
         folder_name(convert(tables.get("recipe", recipe), str, "recipe"), "the recipe"),
         convert(tables.get("about", ""), str, "about"),
@@ -271,7 +278,7 @@ def assigned(tables: dict[str, Any], sets: Iterable[Assignment]) -> dict[str, An
 
 
 def _settings_of(build: Callable[..., Any]) -> set[str]:
-    return {"seed", *inspect.signature(build).parameters}
+    return {"seed", *SPLITS, *inspect.signature(build).parameters}
 
 
 def _renamed(tables: dict[str, Any], kind: str, known: Mapping[str, Any], names: list[Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "windows": {"statistics": "plain", "loss_samples": 0, "normalise": False, "cohort": "rate", "sampling": "uniform"},
     "mse": {"loss_samples": 0, "mse_average": True, "failure_resets_mse": True, "after_split": "keep"},
 }
+EVERYTHING_TRAINS = {"validation": 0.0, "newcomers": 0.0}  # nothing was held out but tests
 AUTO = (
     *("rate", "server", "n_max", "min_size", "sides", "echo", "visits", "agreement", "directions", "contrast", "gain", "doubt"),
     *("drift", "second_look", "pairs_up_to"),
@@ -36,7 +37,9 @@ def current(tables: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(f"format {number!r} is of another version of fedgwc; this one reads formats 1 and {FORMAT}")
     _refuse_old_names(tables)
     renamed = {name: _renamed(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
-    return {**renamed, "format": FORMAT}
+    data = renamed.get("data", {})
+    unsplit = {**EVERYTHING_TRAINS, **data} if isinstance(data, Mapping) else data
+    return {**renamed, "data": unsplit, "format": FORMAT}
 
 
 def _refuse_old_names(tables: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core.settings import ReadsSettings
 from fedgwc.core.work import LocalTraining
-from fedgwc.data import DATASETS, PARTITIONS, SHIFTS, Group
+from fedgwc.data import DATASETS, PARTITIONS, SHIFTS, Group, Splits
 from fedgwc.data.partitions import GIVEN
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.io.atomic import write_atomically
@@ -51,7 +51,8 @@ def settings_of(thing: Any, left_out: Iterable[str] = ()) -> list[Setting]:
 
 def data_settings(build: Any) -> list[Setting]:
     """List a data set's settings; its seed is the run's unless set."""
-    return [dataclasses.replace(s, default="the run's") if s.name == "seed" else s for s in settings_of(build)]
+    own = [dataclasses.replace(s, default="the run's") if s.name == "seed" else s for s in settings_of(build)]
+    return [*own, *settings_of(Splits())]
 
 
 def group_settings() -> list[Setting]:

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgwc.core.protocols import Engine
 from fedgwc.core.text import readable
-from fedgwc.core.types import Clustering, Ids
+from fedgwc.core.types import Clustering, Ids, Scores
 from fedgwc.data.federation import Federation
 from fedgwc.engines.pool import Member
 from fedgwc.engines.simulator import Simulator
 from fedgwc.metrics.classification import accuracy, balanced_accuracy, weighted_accuracy
-from fedgwc.metrics.table import Evaluated, evaluate
+from fedgwc.metrics.table import METRICS, OF_CLUSTERS, Evaluated, evaluate
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.recording import save_models
@@ -24,10 +25,41 @@ from fedgwc.runs.versions import versions
 
 
 def evaluate_clustering(clustering: Clustering, engine: Engine, federation: Federation) -> dict[str, float]:
-    """Score each client's own model on its own test set, by all metrics of the table."""
-    labels = clustering.labels
-    scores = engine.evaluate(np.arange(federation.n_clients), clustering.models, labels)
-    return evaluate(Evaluated(scores, labels, federation.class_counts("train"), federation.groups))
+    """Score each client's own model by all metrics of the table.
+
+    On its test samples; on its validation samples as `validation_NAME`; and as `newcomers_NAME` on newcomers' test samples.
+    """
+    labels, clients = clustering.labels, np.arange(federation.n_clients)
+    scores = engine.evaluate(clients, clustering.models, labels)
+    row = evaluate(Evaluated(scores, labels, federation.class_counts("train"), federation.groups))
+    if federation.validation is not None:
+        row |= _prefixed("validation", engine.evaluate(clients, clustering.models, labels, "validation"))
+    if (served := serve_newcomers(clustering, engine, federation)) is not None:
+        row |= _prefixed("newcomers", served)
+    return row
+
+
+def _prefixed(kind: str, scores: Scores) -> dict[str, float]:
+    metrics = {name: METRICS[name] for name in METRICS if name not in OF_CLUSTERS}
+    row = evaluate(Evaluated(scores, np.zeros(len(scores.clients), np.int64)), metrics)
+    return {f"{kind}_{name}": value for name, value in row.items() if name in metrics}
+
+
+def serve_newcomers(clustering: Clustering, engine: Engine, federation: Federation) -> Scores | None:
+    """Score newcomers on their test samples.
+
+    Each is served by the model with the least loss on its own training samples, which no model has seen. None: there are no
+    newcomers, or every client has a model of its own.
+    """
+    new, n_models = federation.newcomers, len(clustering.models)
+    if new is None or n_models >= federation.n_clients > 1:
+        return None
+    ids = federation.n_clients + np.arange(new.n_clients)
+    loss = np.zeros((len(ids), 1))
+    if n_models > 1:
+        asked = engine.evaluate(np.repeat(ids, n_models), clustering.models, np.tile(np.arange(n_models), len(ids)), "train")
+        loss = np.nan_to_num(asked.loss, nan=np.inf).reshape(len(ids), n_models)
+    return engine.evaluate(ids, clustering.models, loss.argmin(1))
 
 
 class SimulatedSite(Site[None]):
@@ -77,12 +109,23 @@ class SimulatedSite(Site[None]):
             return
         save_models(folder, self.engine.model, clustering, str(self.job.tables["model"].get("name")))
         scores = self.engine.evaluate(np.arange(self.federation.n_clients), clustering.models, clustering.labels)
-        folder.save_per_client(
-            {
-                "clients": scores.clients,
-                "accuracy": accuracy(scores),
-                "balanced": balanced_accuracy(scores),
-                "weighted": weighted_accuracy(scores, self.counts[scores.clients]),
-                "failures": failures[scores.clients],
-            }
-        )
+        arrays = {
+            "clients": scores.clients,
+            "accuracy": accuracy(scores),
+            "balanced": balanced_accuracy(scores),
+            "weighted": weighted_accuracy(scores, self.counts[scores.clients]),
+            "failures": failures[scores.clients],
+            **_hits(scores),
+        }
+        if (served := serve_newcomers(clustering, self.engine, self.federation)) is not None:
+            of_newcomers = {"clients": served.clients, "accuracy": accuracy(served), **_hits(served)}
+            arrays |= {f"newcomers_{name}": array for name, array in of_newcomers.items()}
+        folder.save_per_client(arrays)
+
+
+def _hits(scores: Scores) -> dict[str, NDArray[Any]]:
+    """Return which test samples were right, and where each client's begin."""
+    if scores.hits is None:
+        return {}
+    offsets = np.concatenate([[0], np.cumsum(scores.total.sum(1))]).astype(np.int64)
+    return {"hits": scores.hits, "hits_offsets": offsets}

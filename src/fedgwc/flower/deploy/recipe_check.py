@@ -55,6 +55,6 @@ def _describe_recipe_data(job: Experiment) -> tuple[DataDescription | None, int 
 def _federation_here(job: Experiment) -> Federation | None:
     """Build the recipe's federation; None: its data are on other machines."""
     try:
-        return job.federation()
+        return job.federation(newcomers=False)
     except NotHere:
         return None
