@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from fedgwc.algorithms.aggregate import Server
+from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Arrays, Engine, LearnsFrom, Observation
 from fedgwc.core.sampling import cohort_size, sample
 from fedgwc.core.tensors import stack_rows
@@ -65,6 +66,10 @@ class GroupState(ABC):
         None: its index.
         """
         return None
+
+    def with_layout(self, layout: Layout) -> Self:
+        """Take note of the model's layers."""
+        return self
 
     def copied(self) -> Self:
         """Copy the arrays that a round writes to."""

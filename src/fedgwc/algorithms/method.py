@@ -46,7 +46,7 @@ class Method(Generic[S]):
 
     def init(self, model: Tensor, n_clients: int, layout: Layout) -> MethodState[S]:
         models, groups = self.who.init(model, n_clients, self.rate)
-        return MethodState(tuple(map(Server, models)), groups)
+        return MethodState(tuple(map(Server, models)), groups.with_layout(layout))
 
     def round(self, state: MethodState[S], engine: Engine, rng: Rng) -> MethodState[S]:
         return self.advance(replace(state, groups=state.groups.copied()), engine, rng)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from scipy.stats import binom
@@ -19,12 +19,11 @@ from fedgwc.algorithms.aggregate import Server
 from fedgwc.algorithms.evidence.cuts import MOST_CLIENTS, centres, nearest, tree_of_cuts
 from fedgwc.algorithms.evidence.jury import Trial, ballots, has_validation, shares_better_served
 from fedgwc.algorithms.evidence.state import EvidenceState, Gone, Group, spread_by_layer
-from fedgwc.algorithms.evidence.views import Blocks, directions, less_common
+from fedgwc.algorithms.evidence.views import directions, less_common
 from fedgwc.algorithms.evidence.words import in_words
 from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, plan_of
 from fedgwc.core.errors import InputError
-from fedgwc.core.layout import Layout
-from fedgwc.core.protocols import DescribesModel, Engine
+from fedgwc.core.protocols import Engine
 from fedgwc.core.sampling import cohort_size, sample
 from fedgwc.core.tensors import to_device
 from fedgwc.core.types import Floats, Ids, Rng
@@ -97,11 +96,9 @@ class Evidence(Groups[EvidenceState]):
         """Add the round's visits to the half that it belongs to."""
         updates, start = round.updates, round.plan.models
         pulls = updates.parameters - start[to_device(start.device, group), : updates.n_params]
-        layout = round.engine.layout if isinstance(round.engine, DescribesModel) else Layout.unnamed(pulls.shape[1])
-        blocks = Blocks.of(layout)
-        seen = less_common(directions(pulls, blocks, self.sketch), group)
+        seen = less_common(directions(pulls, state.blocks, self.sketch), group)
         if not state.sums.shape[2]:
-            state = replace(state, sums=np.zeros((*state.visits.shape, seen.shape[1]), np.float32), blocks=blocks.names)
+            state = replace(state, sums=np.zeros((*state.visits.shape, seen.shape[1]), np.float32))
         half, shown = round.rng.round % 2, np.bincount(group)[group] > 1
         state.sums[half, updates.clients] += seen
         state.visits[half, updates.clients[shown]] += 1
@@ -172,10 +169,8 @@ class Evidence(Groups[EvidenceState]):
         labels = np.full(len(state.label), -1, np.int64)
         labels[seen] = found
         labels = placed(state, i, labels)
-        if g.trial is not None and _same(g.trial.labels[seen], found):
-            names = _names(found, g.trial.labels[seen])
-            same = replace(g.trial, labels=np.append(names, -1)[labels], chances=chances[names.argsort()])
-            return replace(g, trial=same)
+        if g.trial is not None and np.array_equal(g.trial.labels[seen], found):  # the same cut: its trial goes on
+            return replace(g, trial=replace(g.trial, labels=labels, chances=chances))
         return replace(g, trial=self._trial(state, i, labels, chances))
 
     def _spent(self, state: EvidenceState, i: int, look: int) -> float:
@@ -206,15 +201,20 @@ class Evidence(Groups[EvidenceState]):
         sizes = np.bincount(labels[members][labels[members] >= 0])
         labels = np.where(labels < 0, sizes.argmax(), labels)  # who was never seen goes to the largest part
         seen = state.seen_in_both(i)
-        layers = spread_by_layer(state.known(seen), labels[seen], len(state.blocks))
+        layers = spread_by_layer(state.known(seen), labels[seen], len(state.blocks.names))
         born = [Group(state.n_born + j, old.id, round.rng.round, FIRST_LOOK) for j in range(len(sizes))]
         label = np.where(state.label > i, state.label - 1, state.label)
         label[members] = len(state.groups) - 1 + labels[members]
         groups = (*state.groups[:i], *state.groups[i + 1 :], *born)
         parents = np.concatenate([np.delete(parents, i), np.full(len(sizes), parents[i])])
         about = {
-            "cluster": old.id, "divides": True, "sizes": np.bincount(labels[members]).tolist(), "chance": float(trial.chances.max()),
-            "validated": bool(state.validates), "rounds": trial.rounds, "layers": dict(zip(state.blocks, layers.tolist(), strict=True)),
+            "cluster": old.id,
+            "divides": True,
+            "sizes": np.bincount(labels[members]).tolist(),
+            "chance": float(trial.chances.max()),
+            "validated": bool(state.validates),
+            "rounds": trial.rounds,
+            "layers": dict(zip(state.blocks.names, layers.tolist(), strict=True)),
         }
         halves = int(np.median(state.visits[:, seen].sum(0)))
         about["why"] = in_words(about, members, labels[members], halves)
@@ -224,8 +224,14 @@ class Evidence(Groups[EvidenceState]):
         gone = (*state.gone, Gone(old.id, old.parent, old.born, round.rng.round, members))
         unasked = np.full((len(label), len(groups)), np.nan)
         return replace(
-            state, groups=groups, label=label, ballots=unasked, gone=gone, n_born=state.n_born + len(sizes),
-            decisions=(*state.decisions, about), maps=maps,
+            state,
+            groups=groups,
+            label=label,
+            ballots=unasked,
+            gone=gone,
+            n_born=state.n_born + len(sizes),
+            decisions=(*state.decisions, about),
+            maps=maps,
         ), parents
 
     # Afterwards
@@ -270,7 +276,11 @@ class Evidence(Groups[EvidenceState]):
         why = f"{len(members)} clients of group {old.id} go back to group {kept}: either model suits the members of both alike"
         about = {"cluster": old.id, "divides": False, "why": why}
         state = replace(
-            state, groups=tuple(groups), label=label, ballots=np.delete(state.ballots, goes, 1), gone=gone,
+            state,
+            groups=tuple(groups),
+            label=label,
+            ballots=np.delete(state.ballots, goes, 1),
+            gone=gone,
             decisions=(*state.decisions, about),
         )
         return state, np.delete(parents, goes)
@@ -303,19 +313,6 @@ def placed(state: EvidenceState, i: int, labels: Ids) -> Ids:
     return labels
 
 
-def _same(one: Ids, other: Ids) -> bool:
-    """Tell whether two labellings make the same groups."""
-    pairs = len(np.unique(np.stack([one, other]), axis=1).T)
-    return bool(one.min() >= 0) and pairs == len(np.unique(one)) == len(np.unique(other))
-
-
-def _names(labels: Ids, like: Ids) -> Ids:
-    """Return what `like` calls each of the labels 0, 1, ..."""
-    names = np.empty(labels.max() + 1, np.int64)
-    names[labels] = like
-    return names
-
-
 def _grown(trial: Trial | None, n: int) -> Trial | None:
     return None if trial is None else replace(trial, labels=np.concatenate([trial.labels, np.full(n, -1, np.int64)]))
 
@@ -326,5 +323,3 @@ def _left(trial: Trial | None, moved: Ids) -> Trial | None:
     labels = trial.labels.copy()
     labels[moved] = -1
     return replace(trial, labels=labels)
-
-

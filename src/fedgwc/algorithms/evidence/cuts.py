@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.cluster.hierarchy import linkage
 from scipy.stats import gumbel_r
 from sklearn.metrics import adjusted_rand_score
 
@@ -96,15 +96,13 @@ def _clouds(known: Evidence, values: Floats, rng: np.random.Generator) -> Floats
     variance, directions = noise(known)
     # Of noise alone, eigenvalues come in pairs of either sign; what is left of a pair is the clients' own.
     own = (values[: n // 2] + values[::-1][: n // 2]).clip(min=0) / (n - 1)
-    size = max(directions, len(own))
-    cloud = np.zeros((SIMULATED, n, size))
-    cloud[..., : len(own)] = rng.standard_normal((SIMULATED, n, len(own))) * np.sqrt(own)
-    halves = []
-    for visits in known.visits:
-        half = cloud.copy()
-        half[..., :directions] += rng.standard_normal((SIMULATED, n, directions)) * np.sqrt(variance / directions / visits)[:, None]
-        halves.append(half)
-    return gram(*halves)
+    r = len(own)
+    cloud = rng.standard_normal((SIMULATED, n, r)) * np.sqrt(own)
+    spread = np.sqrt(variance / directions / known.visits)  # [2, n] of the noise along one direction
+    halves = (cloud + rng.standard_normal(cloud.shape) * half[:, None] for half in spread)
+    # Noise in all the other directions: a sum of so many products is normal.
+    rest = rng.standard_normal((SIMULATED, n, n)) * np.sqrt(max(directions - r, 0)) * spread[0][:, None] * spread[1]
+    return gram(*halves) + (rest + np.swapaxes(rest, -1, -2)) / 2
 
 
 def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple[tuple[str, int], tuple[float, Ids]]]:
@@ -118,14 +116,14 @@ def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple
     most = min(positive, max(1, n // 3 - 1))
     for r in range(1, min(MOST_GROUPS - 1, most) + 1):
         x = places[:, :r]
-        labels = fcluster(linkage(x, "ward"), r + 1, "maxclust").astype(np.int64) - 1
+        labels = _branches(linkage(x, "ward"), r + 1)[: r + 1].argmax(0)
         sizes = np.bincount(labels)
         if len(sizes) == r + 1 and sizes.min() >= smallest:
             means = np.stack([np.bincount(labels, column) for column in x.T], 1) / sizes[:, None]
             yield ("parts", r), (float(np.log(((x - means[labels]) ** 2).sum() / (x**2).sum() + 1e-9)), labels)
     for r in (r for r in AXES if r <= most):
         unit = places[:, :r] / np.sqrt(values[:r])
-        branches = _branches(linkage(unit, "ward"))
+        branches = _branches(linkage(unit, "ward"), min(MOST_GROUPS, n - 1))
         count = branches.sum(1)
         branches = branches[(count >= max(smallest, 2)) & (n - count >= max(smallest, 2))]
         if len(branches):
@@ -134,10 +132,17 @@ def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple
             yield ("rest", r), (float(np.log(left.min().clip(min=0) + 1e-9)), branches[left.argmin()].astype(np.int64))
 
 
-def _branches(tree: Floats) -> Floats:
-    """Return the members [b, n] of the branches that the last merges joined."""
-    cuts = [fcluster(tree, k, "maxclust") for k in range(2, MOST_GROUPS + 1)]
-    return np.concatenate([cut == np.arange(1, cut.max() + 1)[:, None] for cut in cuts]).astype(np.float64)
+def _branches(tree: Floats, k: int) -> Floats:
+    """Return the members [2 k - 2, n] of the branches that the last k - 1 merges joined; the first k make up everybody."""
+    n = len(tree) + 1
+    merges = tree[:, :2].astype(np.int64).tolist()
+    members = [1 << i for i in range(n)]  # as bits: a thousand trees are taken apart at every look
+    for one, other in merges:
+        members.append(members[one] | members[other])
+    joined = sorted(i for pair in merges[n - k :] for i in pair)
+    packed = b"".join(members[i].to_bytes((n + 7) // 8, "little") for i in joined)
+    bits = np.frombuffer(packed, np.uint8).reshape(len(joined), -1)
+    return np.unpackbits(bits, axis=1, count=n, bitorder="little").astype(np.float64)
 
 
 def agreement(known: Evidence, labels: Ids) -> float:
@@ -172,4 +177,6 @@ def tree_of_cuts(known: Evidence, smallest: int, level: float, rng: np.random.Ge
         chances[kept] = cut.chance
         chances += [cut.chance] * (k - 1)
         todo += [part[cut.labels == j] for j in range(k)]
-    return labels, np.array(chances)
+    _, first = np.unique(labels, return_index=True)
+    order = first.argsort()  # parts are numbered by their first client, so that equal cuts have equal labels
+    return order.argsort()[labels], np.array(chances)[order]

@@ -98,7 +98,6 @@ def _drawn(members: Ids, rng: np.random.Generator) -> Ids:
     return np.sort(rng.choice(members, JURORS, replace=False)) if len(members) > JURORS else members
 
 
-
 def _scored(clients: Ids, models: Tensor, which: Ids, engine: Engine, split: Split, times: int) -> tuple[Ids, Floats, Floats]:
     """Evaluate: who answered all `times` questions [n], the losses [n, times], and samples [n, times]."""
     scores = engine.evaluate(clients, models, which, split)
@@ -108,5 +107,3 @@ def _scored(clients: Ids, models: Tensor, which: Ids, engine: Engine, split: Spl
     order = order[np.isin(scores.clients[order], who)]
     losses = np.nan_to_num(scores.loss[order], nan=np.inf).clip(-1e9, 1e9)
     return who, losses.reshape(-1, times), scores.total.sum(1)[order].reshape(-1, times)
-
-

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from fedgwc.algorithms.evidence.cuts import Evidence as Known
 from fedgwc.algorithms.evidence.cuts import axes, gram
 from fedgwc.algorithms.evidence.jury import Trial
+from fedgwc.algorithms.evidence.views import Blocks
 from fedgwc.algorithms.groups import GroupState
+from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Arrays, Observation
 from fedgwc.core.types import Floats, Ids
 
@@ -50,7 +52,7 @@ class EvidenceState(GroupState):
     visits: Ids  # [2, N]
     turns: Ids  # [N] visits since the client came into its group
     ballots: Floats  # [N, G] log likelihood of its held-out samples under every group's model; NaN: not asked
-    blocks: tuple[str, ...] = ()  # [L] names of the layers seen
+    blocks: Blocks = field(default_factory=Blocks)
     gone: tuple[Gone, ...] = ()
     n_born: int = 1
     validates: bool | None = None  # whether clients hold validation samples; None: not known yet
@@ -72,6 +74,9 @@ class EvidenceState(GroupState):
             label=self.label.copy(),
             ballots=self.ballots.copy(),
         )
+
+    def with_layout(self, layout: Layout) -> EvidenceState:
+        return replace(self, blocks=Blocks.of(layout))
 
     def members(self, i: int) -> Ids:
         return np.flatnonzero(self.label == i)

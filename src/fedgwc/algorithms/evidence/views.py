@@ -25,8 +25,8 @@ TINY = 1e-30
 class Blocks:
     """The layers of a model, in at most `MOST_BLOCKS` blocks of neighbours."""
 
-    names: tuple[str, ...]  # [L] the first layer of each
-    ends: tuple[int, ...]  # [L] in the vector of parameters
+    names: tuple[str, ...] = ()  # [L] the first layer of each
+    ends: tuple[int, ...] = ()  # [L] in the vector of parameters
 
     @classmethod
     def of(cls, layout: Layout) -> Blocks:

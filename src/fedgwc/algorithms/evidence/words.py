@@ -23,10 +23,12 @@ def in_words(about: Mapping[str, Any], members: Ids, labels: Ids, visits: int) -
     layer = max(about["layers"], key=about["layers"].get)
     pull = f"{' and '.join(parts)} pull {f'layer {layer}' if layer else 'the model'} another way than the other {sizes[largest]}"
     chance = about["chance"]
-    odds = "below 1 in 1,000,000" if chance < 1e-6 else f"about 1 in {round(1 / chance, -int(np.floor(np.log10(1 / chance)))):,.0f}"
+    odds = (
+        "below 1 in 1,000,000" if chance < 1e-6 else f"about 1 in {round(1 / chance, -int(np.floor(np.log10(1 / chance)))):,.0f}"
+    )
     seen = f"seen in both halves of {visits} visits; chance of this without groups {odds}"
-    proof = f"own models serve them better on validation samples, {about['rounds']} rounds long"
-    return f"{pull}; {seen}; {proof if about['validated'] else 'no client has validation samples to confirm it'}"
+    proof = f"in {about['rounds']} rounds their own models served them better on validation samples"
+    return f"{pull}; {seen}; {proof if about['rounds'] else 'too clear to need a trial on validation samples'}"
 
 
 def _named(clients: Ids) -> str:
