@@ -12,9 +12,12 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: children are forked, and there are many
 
 from benchmarks.torture import advisories, attacks, crashes, damage, fuzz, load, page, reports
+from fedgwc.reproduce.provenance import provenance
 from fedgwc.runs.tables import Table, show
 
 RESULTS = Path(__file__).parents[2] / "results" / "torture"
+PROVENANCE = RESULTS / "provenance.json"  # of each part
+PRINTED = ("fuzz",)  # counts that every change of a reader makes old: they are shown, and not kept
 Part = tuple[Callable[[], Any], Callable[[], Any], Callable[[Any], dict[str, Table]]]  # the long one, the short one, its tables
 
 PARTS: dict[str, Part] = {
@@ -36,15 +39,21 @@ def main() -> None:
     asked = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
     for name in asked.parts or PARTS:
+        if asked.tables and name in PRINTED:
+            continue
         long, short, tables = PARTS[name]
         kept = RESULTS / f"{name}.json"
         print(f"\n{name}", flush=True)
         found = json.loads(kept.read_text()) if asked.tables else short() if asked.short else long()
         for table in tables(found).values():
             show(table)
-        if not asked.short:
+        if not asked.short and name not in PRINTED:
             kept.write_text(json.dumps(found, indent=1) + "\n")
             page.write(tables(found))
+        if not asked.short and name not in PRINTED and not asked.tables:
+            about = json.loads(PROVENANCE.read_text()) if PROVENANCE.exists() else {}
+            about[name] = provenance(f"python -m benchmarks.torture {name}")
+            PROVENANCE.write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ EAGER = {
     "auto": {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0, "gain": -1e9},
     "fedgwc": {"eps": 1e-2, "min_size": 2},
     "fedgwc-release": {"eps": 1e-2, "min_size": 2, "groups_by_cohort": False},
-    "cfl": {"eps1": 10.0, "eps2": 0.01, "min_size": 2, "seen": 0.5},
+    "cfl": {"eps1": 10.0, "eps2": 0.01, "lengths": "absolute", "min_size": 2, "seen": 0.5},
 }
 
 

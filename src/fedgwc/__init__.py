@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fedgwc.metrics.table import Evaluated as Evaluated
     from fedgwc.runs.experiment import Experiment as Experiment
     from fedgwc.runs.experiment import load as load
+    from fedgwc.runs.frames import results as results
     from fedgwc.runs.loop import Result as Result
     from fedgwc.runs.loop import rounds as rounds
     from fedgwc.runs.loop import run as run
@@ -88,6 +89,7 @@ _HOME = {
     "load_model": "runs.saved_models",
     "loss_variances": "algorithms.auto.readings",
     "perception_distances": "algorithms.perception",
+    "results": "runs.frames",
     "rounds": "runs.loop",
     "run": "runs.loop",
     "run_together": "runs.together",

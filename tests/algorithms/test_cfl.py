@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -40,7 +41,8 @@ State = MethodState[CFLState]
 
 
 def cfl(rate: float = 1.0, **settings: Any) -> Method[CFLState]:
-    return Method(CFL(**settings), rate)
+    """Build CFL with lengths as such, as public code has them."""
+    return Method(CFL(**{"eps1": 0.4, "eps2": 1.6, "lengths": "absolute", **settings}), rate)
 
 
 def play(method: Method[CFLState], engine: clients.Clients, n_clients: int, n_rounds: int, start: Tensor = ORIGIN) -> State:
@@ -108,6 +110,23 @@ def test_otherwise_nothing_is_split(settings: dict[str, Any], points: list[list[
     assert state.servers[0].theta.tolist() == pytest.approx(np.mean(points, 0) / 2)
 
 
+def test_relative_thresholds_are_shares_of_the_longest_update_seen() -> None:
+    """Everybody pulls by 4, then 2 one way and 2 the other: mean 0; 2 is half of 4."""
+    for eps2, clusters in ((0.6, 1), (0.4, 2)):
+        method = Method(CFL(eps1=0.1, eps2=eps2), 1.0)
+        together, apart = Points([[8, 0]] * 6), Points([[8, 0], [0, 0]] * 3)
+        state = method.round(begin(method, ORIGIN, 6), together, Rng(0, 1))
+        assert state.groups.clusters[0].longest == 4
+        state = method.round(state, apart, Rng(0, 2))
+        assert len(state.servers) == clusters
+
+
+@pytest.mark.parametrize("unit", [0.01, 1.0, 100.0])
+def test_a_unit_of_length_changes_nothing(unit: float) -> None:
+    state = play(Method(CFL(eps1=0.1, eps2=0.2, min_size=1), 1.0), Points(unit * CORNERS), 12, 12)
+    assert sorted(members(state)) == [[i, i + 4, i + 8] for i in range(4)]
+
+
 def test_members_stay_numbers_of_the_whole_federation_after_the_second_split() -> None:
     """Corners of a rectangle: first left from right, then top from bottom. Public code loses track of who is who here."""
     algorithm = cfl(eps1=0.1, eps2=0.5, min_size=1)
@@ -123,7 +142,7 @@ def test_members_stay_numbers_of_the_whole_federation_after_the_second_split() -
 
 
 def test_momentum_passes_to_both_sides() -> None:
-    algorithm = Method(CFL(), 1.0, Aggregator(momentum=0.5))
+    algorithm = replace(cfl(), server=Aggregator(momentum=0.5))
     state = play(algorithm, Points([[6, 0], [-6, 0]] * 3), 6, 1)
     assert [None if s.velocity is None else s.velocity.tolist() for s in state.servers] == [[3, 0], [-3, 0]]
 
@@ -174,6 +193,8 @@ def test_settings_are_checked() -> None:
     for wrong in wrongs:
         with pytest.raises(InputError, match=rf"{next(iter(wrong))}.*, got .*{next(iter(wrong.values()))}"):
             CFL(**wrong)
+    with pytest.raises(InputError, match=r"below 1, got 0\.4 and 1\.6; lengths=absolute"):
+        CFL(eps1=0.4, eps2=1.6)
 
 
 # Sketches
@@ -213,11 +234,11 @@ def permuted(shifts: list[int], seed: int = 0, rate: float = 1.0, **settings: An
     """Train 20 clients, in as many groups as there are label shifts: (adjusted Rand or None, accuracy, state)."""
     torch.set_num_threads(1)
     groups = [{"clients": 20 // len(shifts), "relabel": s} for s in shifts]
-    data = {"name": "digits", "train_size": 50, "test_size": 15, "groups": groups}
+    data = {"name": "digits", "train_size": 50, "test_size": 15, "groups": groups, "validation": 0, "newcomers": 0}
     job = experiment({"data": data, "model": {"name": "mlp", "hidden": [32]}, "local": LOCAL, "seed": seed})
     federation = job.federation()
     engine = job.simulator(federation)
-    algorithm = cfl(rate, eps1=0.1, eps2=0.5, **settings)
+    algorithm = Method(CFL(**settings), rate)
     state = begin(algorithm, engine.model.vector(), 20)
     for number in range(1, 121):
         state = algorithm.round(state, engine, Rng(seed, number))

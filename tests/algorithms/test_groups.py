@@ -19,7 +19,7 @@ from fedgwc.io.state_file import pack, unpack
 from .clients import Clients, begin, column, play, vector
 
 SPLITTING: dict[str, dict[str, Any]] = {  # settings with which 24 clients are divided within 40 rounds
-    "cfl": {"eps1": 1.0, "eps2": 1.0, "seen": 1.0},
+    "cfl": {"eps1": 1.0, "eps2": 1.0, "lengths": "absolute", "seen": 1.0},
     "fedgwc": {"eps": 0.1},
     "fedgwc-release": {"eps": 0.1, "beta": 4.0, "rate": 0.4},
     "auto": {"min_size": 5},

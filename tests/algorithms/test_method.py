@@ -101,7 +101,7 @@ def test_nobody_answers_and_nothing_changes(name: str, fault: str) -> None:
 
 
 def test_a_round_that_nobody_can_plan_trains_nobody() -> None:
-    method, engine = Method(IFCA(k=2)), Clients(np.arange(5), deaf=range(5))
+    method, engine = Method(IFCA(k=2, starts=1)), Clients(np.arange(5), deaf=range(5))
     state = begin(method, column(0, 1), 5)
     assert method.round(state, engine, Rng(0, 1)).servers is state.servers
     assert engine.trained == []

@@ -22,7 +22,14 @@ class Answer(NamedTuple):
 Command = Callable[..., Answer]
 TABLES: dict[str, Any] = {
     "rounds": 40,
-    "data": {"name": "digits", "train_size": 40, "test_size": 10, "groups": [{"clients": 20}, {"clients": 8, "relabel": 1}]},
+    "data": {
+        "name": "digits",
+        "validation": 0.0,
+        "newcomers": 0.0,
+        "train_size": 40,
+        "test_size": 10,
+        "groups": [{"clients": 20}, {"clients": 8, "relabel": 1}],
+    },
     "model": {"name": "mlp", "hidden": [16]},
     "local": {"steps": 4, "batch": 20, "lr": 0.2},
     "algorithm": {"name": "fedgwc", "rate": 1.0, "eps": 0.3, "beta": 4.0},

@@ -94,7 +94,7 @@ def test_every_argument_has_a_description(told: Told) -> None:
     assert [(name, p.name) for name, p in arguments if not p.help] == []
     assert "A recipe's name" in told("run", "--help")[1]
     assert "list the names" in told("reproduce", "--help")[1]
-    assert "highest mean accuracy on test data" in " ".join(told("compare", "--help")[1].split())
+    assert "best on validation data" in " ".join(told("compare", "--help")[1].split())
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_compare_writes_one_table_and_does_nothing_twice(told: Told, tmp_path: P
     code, out, said = told(*args)
     assert code == 0, said
     assert "±" in out
-    assert (tmp_path / "c" / "comparison.md").read_text().startswith("| algorithm | clusters |")
+    assert (tmp_path / "c" / "comparison.md").read_text().startswith("## Differences\n\n| method | accuracy % |")
     assert (tmp_path / "c" / "comparison.csv").read_text().count("\n") == 3
     before = (tmp_path / "c" / "fedavg-seed0" / "metrics.jsonl").read_bytes()
     assert told(*args)[:2] == (0, out)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedgwc.core.types import Costs, Ids, Scores, Split, Updates
-from fedgwc.core.work import Work
+from fedgwc.core.work import LocalTraining, Work
 from fedgwc.engines.meter import Meter
 
 
@@ -47,6 +47,13 @@ def test_costs_of_whole_models() -> None:
     assert meter.costs == Costs(2 * 5 * 4, 2 * (5 * 4 + 3 * 4 + 8), 2, 6)
     meter.evaluate(*CALL[:3])
     assert meter.costs == Costs(2 * 2 * 5 * 4, 2 * (5 * 4 + 3 * 4 + 8) + 2 * 4, 2, 6, 2)
+
+
+def test_samples_of_small_clients_are_all_that_they_have() -> None:
+    """Three steps each: the batch of 4 uses 1 of client 0's single sample and as much of client 1's."""
+    meter = Meter(Silent(), 2, LocalTraining(batch=4))
+    meter.train(*CALL)
+    assert meter.costs.samples == 2 * 3 * 1
 
 
 def test_an_engine_that_counts_is_believed_also_after_a_run_was_resumed() -> None:

@@ -183,7 +183,7 @@ def test_a_recipe_of_bytes(tmp_path: Path) -> None:
 
 def test_a_run_ends_with_its_budget_of_client_updates(small: Small, tmp_path: Path) -> None:
     """Six of twenty clients per round: twelve have trained after two of eight rounds."""
-    job, grid = small(evaluate={"client_updates": 12}), LocalGrid()
+    job, grid = small(evaluate={"budget": {"updates": 12}}), LocalGrid()
     nodes_for(grid, job)
     for _ in ("at once", "resumed"):
         serve(job, grid, tmp_path / "r", Options(min_clients=20, **QUICK))

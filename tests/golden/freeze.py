@@ -43,9 +43,13 @@ def name_of(algorithm: str) -> str:
     return algorithm if RENAMED else OLD_NAMES.get(algorithm, algorithm)
 
 
+RESTARTS = hasattr(getattr(fedgwc.ALGORITHMS["ifca"], "who", None), "starts")  # before, IFCA had one, and CFL only lengths
+LATER = () if RESTARTS else ("starts", "lengths")
+
+
 def renamed_settings(settings: Tables) -> Tables:
     """Settings under the names that this version has for them; 0.1.0 is how they are written below."""
-    return {"server" if RENAMED and key == "aggregator" else key: value for key, value in settings.items()}
+    return {"server" if RENAMED and key == "aggregator" else key: value for key, value in settings.items() if key not in LATER}
 
 
 DIGITS: Tables = {
@@ -68,11 +72,11 @@ UNEVEN: Tables = {
 }
 IMAGES: Tables = {"rounds": 4, "local": {"steps": 2, "batch": 6, "lr": 0.05}, "evaluate": {"every": 2}}
 SPLITTING: dict[str, Tables] = {  # settings with which twenty clients are divided within some rounds
-    "cfl": {"eps1": 100.0, "eps2": 0.01, "min_size": 3, "seen": 0.8},
+    "cfl": {"eps1": 100.0, "eps2": 0.01, "lengths": "absolute", "min_size": 3, "seen": 0.8},
     "fedgwc": {"eps": 0.5, "rate": 0.5},
     "fedgwc-release": {"eps": 1e-2, "rate": 0.5},
     "auto": {"rate": 0.6, "gain": -1e6, "agreement": -1.0, "contrast": -1.0, "doubt": 0.0},
-    "ifca": {"k": 3},
+    "ifca": {"k": 3, "starts": 1},
     "fesem": {"k": 3, "rate": 0.5},
 }
 NAMES = ("alone", "fedavg", "fedavgm", "fedprox", "fairavg", "ifca", "fesem", "cfl", "auto", "fedgwc", "fedgwc-release")

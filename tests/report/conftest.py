@@ -21,7 +21,14 @@ OWN: dict[str, dict[str, Any]] = {  # what divides clusters within a few rounds
 TABLES: dict[str, Any] = {
     "rounds": 10,
     "about": "twenty clients of digits",
-    "data": {"name": "digits", "train_size": 12, "test_size": 5, "groups": [{"clients": 16}, {"clients": 4, "relabel": 1}]},
+    "data": {
+        "name": "digits",
+        "validation": 0.0,
+        "newcomers": 0.0,
+        "train_size": 12,
+        "test_size": 5,
+        "groups": [{"clients": 16}, {"clients": 4, "relabel": 1}],
+    },
     "model": {"name": "mlp", "hidden": [8]},
     "local": {"steps": 3, "batch": 6, "lr": 0.1},
     "evaluate": {"every": 2},

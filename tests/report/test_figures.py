@@ -25,7 +25,7 @@ from fedgwc.report.figures import mse
 from fedgwc.report.figures import weights as weights_figure
 from fedgwc.report.figures.accuracy import jumps
 from fedgwc.report.figures.axes import log_axis, log_labels, log_ticks
-from fedgwc.report.figures.compare import PREFERRED, draw, method_colours, unit_of
+from fedgwc.report.figures.compare import COSTS, PREFERRED, draw, method_colours, unit_of
 from fedgwc.report.load import load
 from fedgwc.report.methods import Method
 from fedgwc.report.theme import DARK, LIGHT, NEUTRAL, canvas, colours
@@ -82,8 +82,8 @@ def test_accuracies_that_are_no_numbers_are_borne(name: str, finished: Finished)
     run = load(finished("fedavg"))
     lost = replace(run, metrics=[row | {"balanced_accuracy": math.nan} for row in run.metrics])
     methods = [Method("lost", (lost,)), *([Method("fedavg", (run,))] if name == "some" else [])]
-    for traffic in (False, True):
-        assert len(shown(draw(methods, "balanced_accuracy", "balanced accuracy, %", traffic=traffic))) == 1
+    for over in (None, *COSTS):
+        assert len(shown(draw(methods, "balanced_accuracy", "balanced accuracy, %", over=over))) == 1
 
 
 def test_what_a_split_did_ends_with_the_next_split(finished: Finished) -> None:

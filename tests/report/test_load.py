@@ -81,3 +81,23 @@ def test_distances_that_are_no_numbers_are_named(finished: Finished, tmp_path: P
     np.savez(path, **arrays | {"distances": np.full(arrays["P"].shape, np.nan)})
     with pytest.raises(InputError, match=f"{path.name} cannot be read"):
         build([run])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"accuracy": np.zeros(3)}, "one number per client"),
+        ({"hits_offsets": np.arange(3)}, "where each client's test samples begin"),
+        ({"hits_offsets": np.arange(19)[::-1]}, "where each client's test samples begin"),
+        ({"hits": np.full(90, 2, np.uint8)}, "hits must be 0 or 1"),
+        ({"hits": np.zeros(7, np.uint8)}, "hits must be 0 or 1"),
+        ({"newcomers_accuracy": np.zeros(5)}, "one number per client"),
+    ],
+)
+def test_outcomes_of_test_samples_are_checked(changes: dict[str, Any], message: str, finished: Finished, tmp_path: Path) -> None:
+    run = shutil.copytree(finished("fedavg", data={"newcomers": 0.1}), tmp_path / "r")
+    with np.load(run / "per_client.npz") as arrays:
+        assert arrays["hits"].shape == (90,)  # 18 clients with five each
+        np.savez(run / "per_client.npz", **{**arrays, **changes})
+    with pytest.raises(InputError, match=message):
+        load(run)

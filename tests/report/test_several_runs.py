@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from fedgwc.report import build
+from fedgwc.report.differences import conditions_of
 from fedgwc.report.figures import compare
 from fedgwc.report.load import load
 from fedgwc.report.methods import differing, methods_of
@@ -26,6 +27,38 @@ def test_several_runs_are_compared_by_method(finished: Finished) -> None:
     assert len(page.sections[0].tables[0].rows) == 3
     assert page.sections[0].tables[0].sortable
     assert "splits at rounds" in page.pictures[0].alt
+
+
+def test_the_page_shows_differences_and_who_gains_over_training_alone(finished: Finished) -> None:
+    runs = [finished(name, seed=seed) for name in ("alone", "fedavg") for seed in (0, 1)]
+    page = build(runs)
+    assert [s.id for s in page.sections][:2] == ["comparison", "gains"]
+    comparison, gains = page.sections[:2]
+    assert [t.caption for t in comparison.tables] == ["Differences", "Clients", "Clusters and costs, at the end of the runs"]
+    assert "minus fedavg [95 %]" in comparison.tables[0].head
+    assert "over 2 seeds" in comparison.note
+    assert [p.title for p in gains.pictures] == ["fedavg"]
+    assert "40 clients" in gains.pictures[0].alt  # 20 of each seed
+    assert {"compare-client-updates", "compare-traffic"} <= {p.name for p in page.pictures}
+
+
+def test_recipes_are_conditions_and_ranked_over(finished: Finished) -> None:
+    names = ("fedavg", "ifca", "cfl")
+    runs = [finished(name, recipe=recipe, model={"hidden": [h]}) for recipe, h in (("a", 8), ("b", 9)) for name in names]
+    loaded = [load(run) for run in runs]
+    assert [(c.name, len(c.methods)) for c in conditions_of(loaded)] == [("a", 3), ("b", 3)]
+    page = build(runs)
+    ids = ["comparison", "ranks", "curves", "more-curves", "curves-2", "more-curves-2", "runs", "configuration"]
+    assert [s.id for s in page.sections] == ids
+    assert [t.caption for t in page.sections[0].tables][::3] == ["a: Differences", "b: Differences"]
+    assert len({p.name for p in page.pictures}) == len(page.pictures)
+    assert "The critical difference is 2.34" in page.pictures[0].alt
+
+
+def test_of_several_settings_none_is_called_the_best(finished: Finished) -> None:
+    page = build([finished("fedavg"), finished("fedgwc"), finished("fedgwc", algorithm={"beta": 2.0})])
+    assert not [h for h in page.headlines if h.label.startswith("best")]
+    assert "Of fedgwc several settings are shown" in page.sections[0].note
 
 
 def test_methods_are_told_apart_by_one_setting_or_by_what_is_not_as_usual() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedgwc.reproduce.paper import printed
-from fedgwc.reproduce.verdict import Effort, picture_verdict, tolerance, verdict
+from fedgwc.reproduce.verdict import Effort, half_width, picture_verdict, verdict
 
 FULL = Effort(seeds=3, rounds=100, full_rounds=100)
 
@@ -16,15 +16,15 @@ FULL = Effort(seeds=3, rounds=100, full_rounds=100)
         ("50.0 ± 9.0", [50.5, 50.5, 50.5], 1.0, "reproduced"),  # half a point off
         ("50.0", [51.0, 51.0, 51.0], 1.0, "reproduced"),  # just one point
         ("50.0", [51.1, 51.1, 51.1], 1.0, "not reproduced"),
-        ("50.0", [49.0, 52.0, 55.0], 1.0, "reproduced"),  # 2 off, two standard errors are 2 * 3 / sqrt(3) = 3.5
-        ("50.0", [52.0, 54.0, 56.0], 1.0, "not reproduced"),  # 4 off, two standard errors are 2.3
+        ("50.0", [49.0, 52.0, 55.0], 1.0, "partial"),  # 2 off, half the interval is 4.3 * 3 / sqrt(3) = 7.5
+        ("50.0", [53.5, 54.0, 54.5], 1.0, "not reproduced"),  # 4 off, half the interval is 1.2
         ("4", [4, 4, 5], 0.0, "reproduced"),  # a third of a cluster; the last digit allows a half
         ("4", [12, 12, 12], 0.0, "not reproduced"),
         ("1", [1, 2, 2], 0.0, "not reproduced"),  # most of them split what should stay whole
         ("0.1 ± 0.0", [0.14, 0.14, 0.14], 0.01, "reproduced"),  # 0.14 is printed as 0.1
         ("0.49 ± 0.0", [0.52, 0.52, 0.52], 0.01, "not reproduced"),  # 0.52 is not printed as 0.49
-        ("0.49 ± 0.2", [0.52, 0.52, 0.52], 0.01, "reproduced"),  # but the paper's own runs differ by more
-        ("47.5 ± 3.5", [44.9, 45.0, 45.1], 1.0, "reproduced"),  # 2.5 off, two standard errors of theirs are 4.0
+        ("0.49 ± 0.2", [0.52, 0.52, 0.52], 0.01, "partial"),  # but the paper's own runs differ by more
+        ("47.5 ± 3.5", [44.9, 45.0, 45.1], 1.0, "partial"),  # 2.5 off, half the interval of theirs is 4.3 * 3.5 / sqrt(3) = 8.7
         ("53.4 ± 0.4", [40.0, 58.0, 62.2], 1.0, "partial"),  # whatever the paper says, runs so far apart are near to it
         ("2.4", [float("inf"), 2.4, 2.4], 0.01, "not reproduced"),
         ("2.4", [None, 2.4, 2.4], 0.01, "not reproduced"),
@@ -40,7 +40,7 @@ def test_a_verdict_follows_from_the_numbers(printed_value: str, ours: list[float
         (Effort(2, 100, 100), "partial (2 of 3 seeds)"),
         (Effort(3, 2000, 20_000), "partial (2,000 of 20,000 rounds)"),
         (Effort(3, 40_000, 20_000), "partial (40,000 rounds, not 20,000)"),
-        (Effort(3, 100, 100, differing=("local.lr", "model.name")), "partial (other local.lr, model.name)"),
+        (Effort(3, 100, 100, differing=("local.lr 0.5 instead of 0.1",)), "partial (local.lr 0.5 instead of 0.1)"),
         (Effort(1, 3, 20_000, made=True), "partial (made data, 3 of 20,000 rounds, 1 of 3 seeds)"),
     ],
 )
@@ -48,11 +48,12 @@ def test_less_effort_is_partial_however_near_the_value(effort: Effort, text: str
     assert str(verdict(printed("50.0"), [50.0] * effort.seeds, effort, 1.0)) == text
 
 
-def test_the_tolerance_is_the_largest_of_three() -> None:
-    assert tolerance(printed("50.0"), [50.0, 50.0, 50.0], 1.0) == 1.0
-    assert tolerance(printed("5"), [5.0, 5.0, 5.0], 0.0) == 0.5
-    assert tolerance(printed("50.0"), [40.0, 50.0, 60.0, 50.0], 1.0) == pytest.approx((200 / 3) ** 0.5)  # 2 s / sqrt(4)
-    assert tolerance(printed("50.0 ± 3.0"), [50.0, 50.0, 50.0], 1.0) == pytest.approx(2 * 3**0.5)  # 2 * 3 / sqrt(3)
+def test_half_an_interval_by_hand() -> None:
+    """Of three values with deviation 3 ** 0.5, and standard error 1, it is the t quantile of two degrees of freedom, 4.303."""
+    ours = [50 - 3**0.5, 50, 50 + 3**0.5]
+    assert half_width(ours) == pytest.approx(4.303, abs=1e-3)
+    assert half_width(ours, others=3.0) == pytest.approx(4.303 * 2, abs=2e-3)  # theirs is 3 / sqrt(3): together sqrt(1 + 3)
+    assert half_width([50.0]) == half_width([50.0, float("inf")]) == 0
 
 
 def test_a_picture_needs_one_full_run() -> None:

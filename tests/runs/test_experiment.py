@@ -18,7 +18,8 @@ from fedgwc.core.settings import convert, defaults
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import DATASETS
 from fedgwc.models import MODELS
-from fedgwc.runs.experiment import Evaluate, experiment, load, read_recipe, recipes
+from fedgwc.runs.budget import Evaluate
+from fedgwc.runs.experiment import experiment, load, read_recipe, recipes
 
 BASE: dict[str, Any] = {"data": {"name": "digits"}, "model": {"name": "mlp"}}
 

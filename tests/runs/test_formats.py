@@ -60,6 +60,17 @@ def test_what_was_called_aggregator_is_read_as_server(tmp_path: Path) -> None:
     assert plain(job.algorithm)["server"]["momentum"] == 0.5
 
 
+@pytest.mark.parametrize(
+    "settings",
+    ['[algorithm]\nname = "cfl"\nrate = 0.5\neps1 = 0.3\n', '[algorithm]\nname = "cfl"\nrate = 0.5\n[cfl]\neps1 = 0.3\n'],
+)
+def test_baselines_keep_the_defaults_that_they_had(settings: str, tmp_path: Path) -> None:
+    path = recipe(tmp_path, BODY + settings)
+    cfl = plain(load(path).algorithm)
+    assert (cfl["lengths"], cfl["eps1"], cfl["eps2"], cfl["rate"]) == ("absolute", 0.3, 1.6, 0.5)
+    assert plain(load(path, ["algorithm.name=ifca"]).algorithm)["starts"] == 1
+
+
 @pytest.mark.parametrize("number", [3, 0, "two"])
 def test_other_formats_are_refused(number: Any) -> None:
     with pytest.raises(InputError, match=f"format {number!r} is of another version of fedgwc; this one reads formats 1 and 2"):

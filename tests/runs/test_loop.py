@@ -26,7 +26,7 @@ from tests.runs.stopped import StopAfter
 
 AT_ALL_COSTS = {"rate": 1.0, "gain": -1e9, "agreement": -1.0, "contrast": -1.0, "doubt": 0.0}  # divided after two windows
 EAGER: dict[str, dict[str, Any]] = {  # divided within a few rounds, so that trees are interrupted too
-    "cfl": {"eps1": 100.0, "eps2": 0.01, "seen": 0.8},
+    "cfl": {"eps1": 100.0, "eps2": 0.01, "lengths": "absolute", "seen": 0.8},
     "fedgwc": {"eps": 0.5},
     "fedgwc-release": {"eps": 0.1, "rate": 0.4},
     "auto": AT_ALL_COSTS,

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from fedgwc.core.errors import InputError
+from fedgwc.core.search import Between
 from fedgwc.core.tensors import stack_rows, to_device
 from fedgwc.core.types import Ids, Updates
 
@@ -46,7 +47,7 @@ class Aggregator:
     """
 
     weights: Annotated[Literal["samples", "equal"], "what a client counts by"] = "samples"
-    momentum: Annotated[float, "of the server's step, in [0, 1)"] = 0.0
+    momentum: Annotated[float, "of the server's step, in [0, 1)", Between(0.5, 0.99)] = 0.0
     lr: Annotated[float, "of the server's step; 1: the clients' mean as it is"] = 1.0
     combine: Annotated[Literal["mean", "median", "trimmed-mean", "clipped-mean"], "what stands for the cohort's models"] = "mean"
     trim: Annotated[float, "of trimmed-mean: share left out at each end, rounded up"] = 0.2

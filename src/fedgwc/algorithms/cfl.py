@@ -24,6 +24,7 @@ from fedgwc.core import random
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Engine, Observation
 from fedgwc.core.sampling import cohort_size, sample
+from fedgwc.core.search import Between
 from fedgwc.core.tensors import to_device
 from fedgwc.core.types import Floats, Ids, Rng
 
@@ -38,6 +39,7 @@ class Cluster:
     members: Ids  # [K]
     mean_norm: float = 0.0  # of the mean update, last measured
     max_norm: float = 0.0  # the largest of the last cohort's updates
+    longest: float = 0.0  # the largest of all cohorts' updates since it came to be
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class CFLState(GroupState):
         Of the cluster whose members' updates are the longest.
         """
         most = max(self.clusters, key=lambda c: c.max_norm)
-        return Observation({"mean_norm": most.mean_norm, "max_norm": most.max_norm})
+        return Observation({"mean_norm": most.mean_norm, "max_norm": most.max_norm, "longest": most.longest})
 
     def tree(self) -> list[dict[str, Any]]:
         nodes: list[Cluster | Split] = [*self.splits, *self.clusters]
@@ -94,13 +96,16 @@ class CFLState(GroupState):
 class CFL(Groups[CFLState]):
     """Recursive bipartition by the cosine similarity of updates.
 
-    `eps1` and `eps2` are lengths of updates, so they depend on the model and on local training.
+    Lengths of updates depend on the model and on local training, so by default both thresholds are shares of a length.
     """
 
     learns_from = "updates"
 
-    eps1: Annotated[float, "the cluster stands still when its mean update is shorter"] = 0.4
-    eps2: Annotated[float, "and somebody still pulls when the longest update is longer"] = 1.6
+    eps1: Annotated[float, "the cluster stands still when its mean update is shorter", Between(0.05, 0.8, log=True)] = 0.2
+    eps2: Annotated[float, "and somebody still pulls when the longest update is longer", Between(0.5, 1.0)] = 0.9
+    lengths: Annotated[
+        Literal["relative", "absolute"], "eps1 and eps2 are shares of the longest update the cluster has seen, or lengths"
+    ] = "relative"
     gamma: Annotated[float, "bound on the noise of a client's gradient, in [0, 1): a cut must be wider; 0: any cut"] = 0.0
     linkage: Annotated[Literal["single", "complete"], "the optimal cut, or a balanced one as in public code"] = "single"
     min_size: Annotated[int, "smallest cluster; 1: the paper's"] = 3
@@ -112,6 +117,11 @@ class CFL(Groups[CFLState]):
         if not (self.eps1 > 0 and self.eps2 > 0 and 0 <= self.gamma < 1 and 0 < self.seen <= 1):
             got = f"{self.eps1}, {self.eps2}, {self.gamma} and {self.seen}"
             raise InputError(f"cfl eps1 and eps2 must be positive, gamma in [0, 1) and seen in (0, 1], got {got}")
+        if self.lengths == "relative" and max(self.eps1, self.eps2) >= 1:
+            raise InputError(
+                f"cfl eps1 and eps2 are shares of the longest update seen, below 1, got {self.eps1} and {self.eps2}; "
+                f"lengths=absolute takes them as lengths, as the paper does"
+            )
         if min(self.min_size, self.sketch) < 1 or self.memory_mb < 0:
             got = f"{self.min_size}, {self.sketch} and {self.memory_mb}"
             raise InputError(f"cfl min_size and sketch must be >= 1 and memory_mb >= 0 (0: always sketches), got {got}")
@@ -142,7 +152,8 @@ class CFL(Groups[CFLState]):
         parents: list[int] = []
         splits = list(state.splits)
         for i, c in enumerate(state.clusters):
-            c = replace(c, mean_norm=mean_norm(known, c.members), max_norm=float(lengths[rows == i].max(initial=0)))
+            longest = float(lengths[rows == i].max(initial=0))
+            c = replace(c, mean_norm=mean_norm(known, c.members), max_norm=longest, longest=max(c.longest, longest))
             sides, crossing = self.cut(c, known)
             if sides is None:
                 clusters.append(c)
@@ -184,7 +195,8 @@ class CFL(Groups[CFLState]):
         (None, nan) if the cluster is not divided.
         """
         met = known.weights[cluster.members] > 0
-        torn = cluster.mean_norm < self.eps1 and cluster.max_norm > self.eps2
+        unit = cluster.longest if self.lengths == "relative" else 1.0
+        torn = cluster.mean_norm < self.eps1 * unit and cluster.max_norm > self.eps2 * unit
         if not torn or met.mean() < self.seen or met.sum() < 2 * self.min_size:
             return None, np.nan
         sides, crossing = bipartition(cosines(known.updates[to_device(known.updates.device, cluster.members[met])]), self.linkage)

@@ -23,6 +23,7 @@ from fedgwc.algorithms.groups import Groups, GroupState, Parents, Plan, Round, e
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Engine
 from fedgwc.core.sampling import check_initial_models, check_models, cohort_size
+from fedgwc.core.search import Between
 from fedgwc.core.tensors import stack_rows
 from fedgwc.core.types import Ids, Rng
 
@@ -54,7 +55,7 @@ class FeSEM(Groups[FeSEMState]):
 
     learns_from = "updates"
 
-    k: Annotated[int, "centres"] = 2
+    k: Annotated[int, "centres", Between(2, 8)] = 2
     start: Annotated[Literal["common", "independent"], "independent: k initialisations, clients dealt out at random"] = "common"
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ class FeSEM(Groups[FeSEMState]):
     def init(self, model: Tensor, n_clients: int, rate: float) -> tuple[Sequence[Tensor], FeSEMState]:
         nowhere = FeSEMState(np.full(n_clients, -1, np.int64))
         if self.start == "independent":
-            return check_initial_models(model, self.k, "fesem with start=independent").unbind(), nowhere
+            return check_initial_models(model, self.k, f"fesem with start=independent and k={self.k}").unbind(), nowhere
         if self.k > cohort_size(n_clients, rate):
             raise InputError(
                 f"fesem with k={self.k} makes its centres from one cohort, but {n_clients} clients at rate {rate} "

@@ -31,6 +31,7 @@ class Plan:
     clients: Ids  # [n]
     models: Tensor  # [M, D]
     which: Ids  # [n] rows of `models`
+    losses: Floats | None = None  # [n] training losses under these models, where clients were asked
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class GroupState(ABC):
     @abstractmethod
     def labels(self) -> Ids:
         """Return the group [N] whose model serves each client."""
+
+    def n_unserving(self) -> int:
+        """Return how many groups, the last ones, serve no client yet."""
+        return 0
 
     def numbers(self) -> Ids | None:
         """Return each group's number [G], stable while other groups change.

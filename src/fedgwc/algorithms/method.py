@@ -64,11 +64,11 @@ class Method(Generic[S]):
         return MethodState(_heirs(servers, parents), groups)
 
     def clustering(self, state: MethodState[S]) -> Clustering:
-        models = stack_rows([server.theta for server in state.servers])
+        models = stack_rows([server.theta for server in state.servers[: self.n_clusters(state)]])
         return Clustering(models, state.groups.labels(), state.groups.numbers())
 
     def n_clusters(self, state: MethodState[S]) -> int:
-        return len(state.servers)
+        return len(state.servers) - state.groups.n_unserving()
 
     def cluster_numbers(self, state: MethodState[S]) -> Ids | None:
         return state.groups.numbers()

@@ -31,6 +31,12 @@ Scale = Annotated[
     str, typer.Option("--scale", help="full: the whole recipe; short: a tenth of its rounds; smoke: a few rounds on made data.")
 ]
 SWEEP = "KEY=V,V,..."
+Budgets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--budget", metavar="MEASURE=N", help="End at a cost: updates=200000; rounds, steps, samples, bytes=2G, seconds."
+    ),
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run; default: a new one under runs/.")]
 
 
@@ -41,6 +47,7 @@ def run(
     out: Out = None,
     scale: Scale = "full",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the interrupted run in --out.")] = False,
+    budget: Budgets = None,
     track: Annotated[
         str | None, typer.Option("--track", help="Also follow the run elsewhere: tensorboard, in RUN/tensorboard.")
     ] = None,
@@ -48,31 +55,81 @@ def run(
     """Run one experiment. Without a recipe: FedAvg, FedGWC and our default on scikit-learn's digits, in seconds."""
     from fedgwc.cli.run import run_command
 
-    run_command(recipe, sets or [], out, resume, scale, track)
+    run_command(recipe, _with_budgets(sets, budget), out, resume, scale, track)
 
 
 @app.command()
 def compare(
     recipe: Recipe = None,
     algorithms: Annotated[str, typer.Option("--algorithms", "-a", help="Comma-separated names, or all.")] = "fedavg,fedgwc,auto",
-    seeds: Annotated[int, typer.Option("--seeds", help="So many for each algorithm, from 0 or --set seed=N on.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", help="So many for each algorithm, from 0 or --set seed=N on.")] = 3,
     sets: Sets = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for all runs; default: a new one under runs/.")] = None,
     scale: Scale = "full",
     sweep: Annotated[list[str] | None, typer.Option("--sweep", metavar=SWEEP, help="Try several: ifca.k=2,3")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Runs at a time; 0: one per core, or one on a GPU.", min=0)] = 0,
-    equal: Annotated[
-        str, typer.Option("--equal", help="What all get the same of: rounds, or updates (total clients trained).")
-    ] = "rounds",
+    budget: Budgets = None,
+    tune: Annotated[
+        int, typer.Option("--tune", help="First search each algorithm's settings in so many trials, on other seeds.", min=0)
+    ] = 0,
+    tuned: Annotated[Path | None, typer.Option("--tuned", help="Use what `fedgwc tune` has found, the folder.")] = None,
+    equal: Annotated[str | None, typer.Option("--equal", hidden=True)] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="The method that others are compared with; default: fedavg, else the first.")
+    ] = None,
+    metric: Annotated[str, typer.Option("--metric", help="What is compared: accuracy, balanced_accuracy, ...")] = "accuracy",
+    when: Annotated[
+        str, typer.Option("--when", help="last; best: the round that is best on validation; mean: of the last 10 evaluations.")
+    ] = "last",
 ) -> None:
-    """Run several algorithms on the same federations and put them in one table.
+    """Compare several algorithms on the same federations: paired differences over seeds, with intervals.
 
-    With --sweep the table has, of each algorithm, the setting with the highest mean accuracy on test data over all seeds;
-    everything-tried.md has all settings.
+    With --sweep, of each algorithm the setting is reported that is best on validation data (everything-tried.md has all).
+    Swept settings of data, model and rounds are conditions: each has its own tables. If a run fails, the others are reported;
+    the same command with --out FOLDER goes on.
     """
     from fedgwc.cli.compare import compare_command
+    from fedgwc.runs.scoring import Scoring
 
-    compare_command(recipe, _names(algorithms), seeds, sets or [], out, scale, sweep or [], jobs, equal)
+    if equal is not None:
+        raise InputError("--equal is --budget now: write --budget updates=N; FedAvg trains N = rounds x rate x clients of them")
+    names, sets = _names(algorithms), _with_budgets(sets, budget)
+    if tune and (sweep or tuned):
+        raise InputError("--tune searches settings anew, and --sweep or --tuned says which they are; take one of them")
+    if tune:
+        from fedgwc.cli.tune import tuned_for_comparison
+
+        sets, out = tuned_for_comparison(recipe, names, tune, seeds, sets, out, scale, jobs)
+    if tuned:
+        from fedgwc.cli.tune import with_tuned
+
+        sets = with_tuned(tuned, names, sets)
+    compare_command(recipe, names, seeds, sets, out, scale, sweep or [], jobs, reference, Scoring(metric, when))
+
+
+@app.command()
+def tune(
+    recipe: Recipe = None,
+    algorithms: Annotated[str, typer.Option("--algorithms", "-a", help="Comma-separated names, or all.")] = "fedavg,fedgwc,auto",
+    trials: Annotated[int, typer.Option("--trials", help="So many for each algorithm; the first has the defaults.")] = 20,
+    seeds: Annotated[int, typer.Option("--seeds", help="So many for each trial, from 10,000 on.")] = 2,
+    sets: Sets = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the trials; default: a new one under runs/.")] = None,
+    scale: Scale = "full",
+    space: Annotated[
+        list[str] | None,
+        typer.Option("--space", metavar="KEY=SPACE", help="Search this: ifca.k=2..8, local.lr=log:0.01..1, fesem.start=a,b."),
+    ] = None,
+    budget: Budgets = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Trials at a time; 0: one per core, or one on a GPU.", min=0)] = 0,
+) -> None:
+    """Search each algorithm's own settings on validation samples, with the same number of trials for all.
+
+    What --set gives is fixed. The same command with the same --out goes on after an interruption, or adds trials.
+    """
+    from fedgwc.cli.tune import tune_command
+
+    tune_command(recipe, _names(algorithms), trials, seeds, _with_budgets(sets, budget), out, scale, space or [], jobs)
 
 
 @app.command()
@@ -98,6 +155,15 @@ def reproduce(
     from fedgwc.cli.reproduce import reproduce_command
 
     reproduce_command(names or [], scale, seeds, out, sets or [], _names(presets), jobs)
+
+
+def _with_budgets(sets: list[str] | None, budgets: list[str] | None) -> list[str]:
+    """Return the settings with those of budgets, which win."""
+    if not budgets:
+        return sets or []
+    from fedgwc.runs.budget import budget_settings
+
+    return [*(sets or []), *budget_settings(budgets)]
 
 
 def _names(text: str) -> list[str]:
@@ -320,7 +386,7 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 
 
 # The commands that meet names of algorithms, models and data sets.
-USING = ("run", "compare", "reproduce", "replay", "report", "assign", "list", "data show", "deploy init")
+USING = ("run", "compare", "tune", "reproduce", "replay", "report", "assign", "list", "data show", "deploy init")
 
 
 def _use_option() -> Any:

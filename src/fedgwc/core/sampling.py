@@ -53,7 +53,7 @@ def check_initial_models(models: Tensor, k: int, who: str) -> Tensor:
     """Check that models are [k, D], for `who` starts from k initialisations."""
     if models.ndim != 2 or len(models) != k:
         raise InputError(
-            f"{who} and k={k} starts from {k} different models, so init wants [{k}, D], got {list(models.shape)}; "
+            f"{who} starts from {k} different models, so init wants [{k}, D], got {list(models.shape)}; "
             f"stack {k} independent initialisations"
         )
     return models

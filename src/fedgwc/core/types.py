@@ -85,6 +85,7 @@ class Costs:
     client_updates: int = 0  # clients trained
     gradient_steps: int = 0
     evaluations: int = 0  # samples that clients scored because the algorithm asked (which model serves them best)
+    samples: int = 0  # that clients trained on, each as often as a step used it; of clients with their own training 0
 
     def plus(self, **more: int) -> Costs:
         """Add to some of the sums."""

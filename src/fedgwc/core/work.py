@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedgwc.core.errors import InputError
+from fedgwc.core.search import Between
 
 MOST_STEPS = 100_000  # of a round, or epochs: the samples of all of them are chosen before the first
 
@@ -29,11 +30,13 @@ class LocalTraining:
     (momentum, Adam's moments) starts anew in every round.
     """
 
-    steps: Annotated[int | None, "local steps, the same for all clients"] = None
-    epochs: Annotated[int | None, "in place of steps: passes over each client's own data; with neither, one"] = None
+    steps: Annotated[int | None, "local steps, the same for all clients", Between(1, 16, log=True)] = None
+    epochs: Annotated[int | None, "in place of steps: passes over each client's own data; with neither, one", Between(1, 8)] = (
+        None
+    )
     batch: Annotated[int, "samples per step; a client with fewer uses all it has"] = 64
     optimiser: Annotated[str, "sgd, adam, adamw, or one of your own; what it remembers starts anew in every round"] = "sgd"
-    lr: Annotated[float, "learning rate"] = 0.01
+    lr: Annotated[float, "learning rate", Between(0.001, 1.0, log=True)] = 0.01
     schedule: Annotated[str, "how lr changes over rounds: constant, linear, cosine, step, or one of your own"] = "constant"
     horizon: Annotated[int | None, "rounds in which linear and cosine reach lr_end; with step, from one drop to the next"] = None
     lr_end: Annotated[float, "of lr, what is left of it at the horizon; with step, after each drop"] = 0.1
@@ -42,7 +45,11 @@ class LocalTraining:
     betas: Annotated[tuple[float, ...], "of adam and adamw: inertia of their two means"] = (0.9, 0.999)
     eps: Annotated[float, "of adam and adamw: added to what they divide by"] = 1e-8
     clip: Annotated[float, "largest norm of a step's loss gradient, which is scaled down to it; 0: no limit"] = 0.0
-    prox: Annotated[float, "> 0: FedProx, a pull of this strength towards the model that was sent, or the round's anchor"] = 0.0
+    prox: Annotated[
+        float,
+        "> 0: FedProx, a pull of this strength towards the model that was sent, or the round's anchor",
+        Between(1e-4, 1.0, log=True),
+    ] = 0.0
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:

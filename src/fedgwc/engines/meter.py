@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedgwc.core.protocols import CountsCosts, Engine
 from fedgwc.core.types import Costs, Ids, Scores, Split, Updates
-from fedgwc.core.work import Work
+from fedgwc.core.work import LocalTraining, Work
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,12 @@ class Meter:
     `reported` and `new_failures` hold the calls since `clear`.
 
     Costs are the engine's own counts where it has some, else those of whole models and their losses, also where a round moves
-    only parts of them. A failure is a model or loss that was not finite, or a node that was gone.
+    only parts of them. Samples are counted where the clients' training (`local`) is known. A failure is a model or loss that was
+    not finite, or a node that was gone.
     """
 
-    def __init__(self, engine: Engine, n_clients: int) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, n_clients: int, local: LocalTraining | None = None) -> None:
+        self.engine, self.local = engine, local
         self.costs = Costs()
         self._counter = engine if isinstance(engine, CountsCosts) else None
         self._counted = self._counter.costs if self._counter else Costs()  # by the engine, and contained in `costs`
@@ -59,13 +60,15 @@ class Meter:
         self.seconds += time.monotonic() - began
         losses = updates.losses.numpy()
         model = models.shape[1] * models.element_size()
-        n_steps = int(np.count_nonzero(np.isfinite(losses)))
+        steps = np.isfinite(losses).sum(1)  # [n]
+        n_steps = int(steps.sum())
         self._count(
             bytes_down=len(clients) * model,
             # losses travel as float32, the sample count as one 8-byte integer
             bytes_up=len(updates) * (model + 8) + n_steps * 4,
             client_updates=len(updates),
             gradient_steps=n_steps,
+            samples=0 if self.local is None else int(steps @ self.local.batch_sizes(updates.sizes).numpy()),
         )
         started = _starting_models(updates.clients, clients, which) if updates.which is None else updates.which
         private = (None if x is None else x.numpy() for x in (updates.rewards, updates.readings))

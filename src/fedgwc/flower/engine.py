@@ -89,8 +89,10 @@ class FlowerEngine:
         if private:
             rewards, readings = map(torch.from_numpy, private)
             updates = replace(updates, rewards=rewards, readings=readings)
-        steps = sum(a.kept.steps if a.kept else len(a.losses) for a in enough)
-        self.costs = self.costs.plus(client_updates=len(updates), gradient_steps=steps)
+        steps = [a.kept.steps if a.kept else len(a.losses) for a in enough]
+        local = self.wire.local
+        samples = sum(n * min(local.batch, a.size) for n, a in zip(steps, enough, strict=True)) if local else 0
+        self.costs = self.costs.plus(client_updates=len(updates), gradient_steps=sum(steps), samples=samples)
         self.n_answered += len(updates)
         self._losses += [float(np.nanmean(a.losses)) for a in enough if len(a.losses)]
         return updates

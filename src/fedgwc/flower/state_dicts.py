@@ -106,6 +106,10 @@ class StateDictWire:
     # Questions and answers
 
     @property
+    def local(self) -> None:
+        """Return nothing: the app trains as it likes."""
+
+    @property
     def compares_models(self) -> bool:
         """Tell whether clients can compare models: not if losses stay private."""
         return not self.private

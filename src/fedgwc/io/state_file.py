@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedgwc.core.errors import InputError
 
-MAGIC = b"fedgwc-state-8\n"  # another number whenever what is written changes
+MAGIC = b"fedgwc-state-9\n"  # another number whenever what is written changes
 OF_ANOTHER_VERSION = b"fedgwc-state-"
 _DIGEST = hashlib.sha256().digest_size
 

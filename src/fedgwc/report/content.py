@@ -12,6 +12,7 @@ from fedgwc.report.render import Picture
 class Cell:
     text: str
     value: float | None = None  # what to sort by; None: the text
+    strong: bool = False
 
     @property
     def numeric(self) -> bool:

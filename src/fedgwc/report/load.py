@@ -24,18 +24,7 @@ from fedgwc.io.npz import read_npz
 from fedgwc.metrics.inputs import histogram
 from fedgwc.report.data import Judged, Matrix, Node, Run
 from fedgwc.runs.folder import VERDICTS, RunFolder
-
-
-def find_runs(paths: list[Path]) -> list[Path]:
-    """Find run folders among `paths`.
-
-    A folder that is no run but holds some, as `fedgwc compare` makes, stands for these.
-    """
-    found: list[Path] = []
-    for path in paths:
-        inside = sorted(p.parent for p in path.glob("*/config.json")) if path.is_dir() else []
-        found += inside if inside and not RunFolder(path).has_run() else [path]
-    return found
+from fedgwc.runs.gains import NEW
 
 
 def load(path: Path) -> Run:
@@ -196,6 +185,24 @@ def _per_client(path: Path, n_clients: int) -> dict[str, NDArray[Any]] | None:
     arrays = read_npz(path)
     with _reading(path):
         clients = _members(arrays["clients"], n_clients)
-        if any(a.shape != clients.shape or a.dtype.kind not in "iuf" for a in arrays.values()):
-            raise ValueError("all arrays must hold one number per client")
+        new = {name: array for name, array in arrays.items() if name.startswith(NEW)}
+        _check_per_client({name: array for name, array in arrays.items() if name not in new}, len(clients))
+        if new:
+            _check_per_client({name.removeprefix(NEW): array for name, array in new.items()}, len(new[f"{NEW}clients"]))
         return arrays
+
+
+def _check_per_client(arrays: Mapping[str, NDArray[Any]], n: int) -> None:
+    """Check that arrays hold a number per client, and hits one per test sample."""
+    hits, offsets = arrays.get("hits"), arrays.get("hits_offsets")
+    numbers = [array for name, array in arrays.items() if name not in ("hits", "hits_offsets")]
+    if any(a.shape != (n,) or a.dtype.kind not in "iuf" for a in numbers):
+        raise ValueError("all arrays must hold one number per client")
+    if (hits is None) != (offsets is None):
+        raise ValueError("hits and hits_offsets belong together")
+    if hits is None or offsets is None:
+        return
+    if offsets.shape != (n + 1,) or offsets.dtype.kind not in "iu" or offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError("hits_offsets must say where each client's test samples begin and end")
+    if hits.shape != (offsets[-1],) or hits.dtype.kind not in "biu" or not np.isin(hits, (0, 1)).all():
+        raise ValueError("hits must be 0 or 1 for each test sample")

@@ -7,55 +7,60 @@ import statistics
 from fedgwc.core.assignments import flatten
 from fedgwc.report.content import Cell, Headline, Page, Section, Table, number, settings_tables
 from fedgwc.report.data import Run
+from fedgwc.report.differences import conditions_of, differences_section, gains_section, panel_of, ranks_section
 from fedgwc.report.figures import compare
 from fedgwc.report.methods import Method, methods_of
 from fedgwc.report.render import Picture
-from fedgwc.runs.tables import COLUMNS, Column, comparison_table
+from fedgwc.runs.contrasts import Panel
+from fedgwc.runs.tables import COLUMNS, Column
 
 CURVES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy", "weighted_accuracy": "weighted accuracy"}
 
 
 def several_runs(runs: list[Run]) -> Page:
-    methods = methods_of(runs)
+    """Build the page: differences, who gains, ranks, curves, runs and settings."""
+    methods, conditions = methods_of(runs), conditions_of(runs)
+    panels = [panel_of(condition) for condition in conditions]
     recipes = sorted({str(r.experiment.get("recipe", "")) for r in runs})
-    title = (
-        f"{len(methods)} methods on {', '.join(recipes)}" if len(methods) > 1 else f"{methods[0].name} on {', '.join(recipes)}"
-    )
+    several = len(conditions) > 1
+    n = max(len(condition.methods) for condition in conditions)
+    title = f"{f'{n} methods' if n > 1 else methods[0].name} on {', '.join(recipes)}"
     abouts = sorted({str(r.experiment.get("about") or "") for r in runs} - {""})
-    sections = [_table(methods), *_curves(methods), _runs(methods), _configuration(methods)]
-    return Page(title, "; ".join(abouts), headlines(methods), [s for s in sections if s is not None])
+    sections = [differences_section(conditions, panels), ranks_section(panels)]
+    sections += [gains_section(c, p, f"gains{suffix(i)}") for i, (c, p) in enumerate(zip(conditions, panels, strict=True))]
+    for i, condition in enumerate(conditions):
+        sections += curves(list(condition.methods), suffix(i), condition.name if several else "")
+    sections += [_runs(methods), _configuration(methods)]
+    return Page(title, "; ".join(abouts), headlines(methods, panels), [s for s in sections if s is not None])
 
 
-def headlines(methods: list[Method]) -> list[Headline]:
+def suffix(i: int) -> str:
+    """Number the sections of further conditions."""
+    return f"-{i + 1}" if i else ""
+
+
+def headlines(methods: list[Method], panels: list[Panel]) -> list[Headline]:
+    """Lead with the best means, and whether the best method is shown to be that."""
     found = [Headline("runs", str(sum(len(m.runs) for m in methods)), f"{len(methods)} methods")]
-    for key, label in CURVES.items():
+    if len(panels) > 1:
+        return [*found, Headline("conditions", str(len(panels)), "each has its own tables")]
+    algorithms = [m.runs[0].algorithm for m in methods]
+    once = len(set(algorithms)) == len(algorithms)  # to name the best of several settings would choose it on test data
+    for key, label in CURVES.items() if once else ():
         means = {m.name: statistics.mean(r.last[key] for r in m.runs) for m in methods if all(key in r.last for r in m.runs)}
         if means:
             best = max(means, key=lambda name: means[name])
             found.append(Headline(f"best {label}", f"{100 * means[best]:.1f} %", best))
+    shown = [line.title for line in panels[0].lines if line.best]
+    if len(panels[0].lines) > 1:
+        found.append(
+            Headline("shown to beat each of the others", shown[0] if shown else "none", "by paired differences over seeds")
+        )
     return found
 
 
-def _table(methods: list[Method]) -> Section:
-    plain = comparison_table([(m.name, [r.last for r in m.runs]) for m in methods], detail=False)
-    columns = [c for c in COLUMNS if c.title in plain.head]
-    rows = [
-        [Cell(row[0]), *(Cell(text, _mean(m, c)) for text, c in zip(row[1:], columns, strict=True))]
-        for row, m in zip(plain.rows, methods, strict=True)
-    ]
-    seeds = "; mean ± standard deviation over seeds" if any(len(m.runs) > 1 for m in methods) else ""
-    table = Table(f"Methods at the end of their runs{seeds}", ["method", *plain.head[1:]], rows, sortable=True)
-    return Section(
-        "comparison", "Comparison", "Click a heading to sort; the table of runs below has more columns.", tables=(table,)
-    )
-
-
-def _mean(method: Method, column: Column) -> float:
-    values = [float(r.last[column.key]) for r in method.runs if column.key in r.last]
-    return statistics.mean(values) if values else float("-inf")
-
-
-def _curves(methods: list[Method]) -> list[Section | None]:
+def curves(methods: list[Method], suffix: str, condition: str) -> list[Section | None]:
+    """Make the sections of curves over rounds and over costs."""
     band = ", the band one standard deviation over seeds" if any(len(m.runs) > 1 for m in methods) else ""
     marks = " Triangles above a line mark rounds in which clusters split." if any(m.splits for m in methods) else ""
     caption = f"{f'Lines are means{band}' if band else 'One line per method'}; names have the last value.{marks}"
@@ -63,7 +68,7 @@ def _curves(methods: list[Method]) -> list[Section | None]:
     shown = [key for key in CURVES if any(len(m.curve(key)[0]) for m in methods)]
     pictures = [
         Picture(
-            f"compare-{key.replace('_', '-')}",
+            f"compare-{key.replace('_', '-')}{suffix}",
             CURVES[key].capitalize(),
             compare.describe(methods, key),
             "" if i else caption,
@@ -71,27 +76,30 @@ def _curves(methods: list[Method]) -> list[Section | None]:
         )
         for i, key in enumerate(shown)
     ]
-    key = "balanced_accuracy"
-    if any(len(m.curve(key)[0]) and len(m.curve("bytes_up")[0]) for m in methods):
-        sent = {m.name: compare.traffic_of(m, at)[-1] for m in methods if len(at := m.curve(key)[0])}
-        size, unit = compare.unit_of(max(sent.values()))
-        alt = f"{compare.describe(methods, key)} {unit.capitalize()} sent: "
-        alt += "; ".join(f"{name} {number / size:,.3g}" for name, number in sent.items()) + "."
-        figure = compare.draw(methods, key, "balanced accuracy, %", traffic=True)
-        pictures.append(Picture("compare-traffic", "Balanced accuracy by what was sent", alt, "", figure))
+    if shown:
+        pictures += [picture for over in compare.COSTS if (picture := _over_cost(methods, shown[0], over, suffix)) is not None]
     if not pictures:
         return []
-    lead = "Test accuracy as training goes on."
+    of = f": {condition}" if condition else ""
+    more = "The other accuracies, drawn alike; and the first over what it took: clients trained, and what was sent, logarithmic."
     return [
-        Section("curves", "Curves", lead, tuple(pictures[:1]), layout="wide"),
-        Section(
-            "more-curves",
-            "More curves",
-            "The other accuracies, drawn alike; and what was sent, on a logarithmic scale.",
-            tuple(pictures[1:]),
-            layout="pairs",
-        ),
+        Section(f"curves{suffix}", f"Curves{of}", "Test accuracy as training goes on.", tuple(pictures[:1]), layout="wide"),
+        Section(f"more-curves{suffix}", f"More curves{of}", more, tuple(pictures[1:]), layout="pairs"),
     ]
+
+
+def _over_cost(methods: list[Method], key: str, over: str, suffix: str) -> Picture | None:
+    """Draw the curve over a cost, where runs counted it."""
+    cost = compare.COSTS[over]
+    if not any(len(m.curve(key)[0]) and len(m.curve(each)[0]) for m in methods for each in cost.keys):
+        return None
+    taken = {m.name: compare.cost_of(m, at, over)[-1] for m in methods if len(at := m.curve(key)[0])}
+    size, unit = compare.unit_of(max(taken.values())) if over == "bytes" else (1.0, "")
+    alt = f"{compare.describe(methods, key)} {cost.label.format(unit=unit).capitalize()}: "
+    alt += "; ".join(f"{name} {number / size:,.3g}" for name, number in taken.items()) + "."
+    figure = compare.draw(methods, key, f"{CURVES[key]}, %", over=over)
+    name = "traffic" if over == "bytes" else over.replace("_", "-")
+    return Picture(f"compare-{name}{suffix}", f"{CURVES[key].capitalize()} {cost.title}", alt, "", figure)
 
 
 def _runs(methods: list[Method]) -> Section:

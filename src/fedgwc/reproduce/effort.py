@@ -12,6 +12,7 @@ from typing import Any
 
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import ACCURACIES, METRICS
+from fedgwc.runs.budget import spent
 from fedgwc.runs.tables import Table
 
 
@@ -23,7 +24,7 @@ def effort_table(results: Path, outcomes: Sequence[Outcome]) -> Table:
     rows = []
     for _, group in groupby(sorted(outcomes, key=lambda o: o.recipe), key=lambda o: o.recipe):
         runs = list(group)
-        most = min(o.last["client_updates"] for o in runs)
+        most = min(spent(o.last, "updates") for o in runs)
         for run in runs if len(runs) > 1 else ():
             if then := reached(run, most):
                 counts = [f"{then[key]:,.0f}" for key in ("client_updates", "round", "clusters")]
@@ -34,6 +35,6 @@ def effort_table(results: Path, outcomes: Sequence[Outcome]) -> Table:
     )
 
 
-def reached(run: Outcome, client_updates: float) -> dict[str, Any] | None:
-    """Return a run's last evaluation with so few clients trained."""
-    return next((row for row in reversed(run.course) if row["client_updates"] <= client_updates), None)
+def reached(run: Outcome, limit: float, measure: str = "updates") -> dict[str, Any] | None:
+    """Return a run's last evaluation within a budget."""
+    return next((row for row in reversed(run.course) if spent(row, measure) <= limit), None)

@@ -13,10 +13,10 @@ from fedgwc.core.work import LocalTraining
 from fedgwc.reproduce.outcome import Outcome
 from fedgwc.reproduce.paper import METRICS, OURS, POINTS, Entry, Row, varied
 from fedgwc.reproduce.plan import is_idle, own_settings, settings_today, short_setting
+from fedgwc.reproduce.published import differences, published
 from fedgwc.reproduce.verdict import SEEDS, Effort, Verdict, picture_verdict, verdict
 
 SETTINGS = ("data", "model", "local", "algorithm")  # what decides a result, besides seed and rounds
-SAME = ("data.partition_file",)  # the authors' own partition is the paper's setting, as much as the recipe's like it
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,13 @@ class Line:
     @property
     def effort(self) -> Effort:
         rounds = min((int(r.last["round"]) for r in self.runs), default=0)
-        return Effort(
-            len(self.runs), rounds, int(self.settings_today["rounds"]), any(r.made for r in self.runs), tuple(differing(self))
-        )
+        full = int(published(self.row.recipe, self.algorithm)["rounds"])
+        return Effort(len(self.runs), rounds, full, any(r.made for r in self.runs), tuple(self.differences))
+
+    @property
+    def differences(self) -> list[str]:
+        """List the settings in which the runs differ from what the paper states."""
+        return differences(self.runs[0].experiment, self.row, self.algorithm) if self.runs else []
 
     def ours(self, metric: str) -> list[float | None]:
         """Return one value per seed, in the paper's units."""
@@ -122,8 +126,9 @@ def _result_settings(tables: dict[str, Any]) -> dict[str, Any]:
 
     Where the data lie does not.
     """
-    # What came to [local] after a run was made has a default under which clients train as they did.
-    flat = flatten({"local": plain(LocalTraining())}) | flatten({name: tables[name] for name in SETTINGS})
+    # What came after a run was made has the value under which clients train as they did.
+    later = {"data.validation": 0.0, "data.newcomers": 0.0, **flatten({"local": plain(LocalTraining())})}
+    flat = later | flatten({name: tables[name] for name in SETTINGS})
     return {key: value for key, value in flat.items() if key != "data.root"}
 
 
@@ -134,15 +139,6 @@ def changes(line: Line) -> list[str]:
     then, now = _result_settings(line.runs[0].experiment), _result_settings(line.settings_today)
     keys = [key for key in {**then, **now} if then.get(key) != now.get(key)]
     return [f"{key}={_value_text(then, key)} (today {_value_text(now, key)})" for key in keys]
-
-
-def differing(line: Line) -> list[str]:
-    """List the settings in which a line's runs differ from the row's.
-
-    One that came later than the run is not counted.
-    """
-    then, now = (_result_settings(tables) for tables in (line.runs[0].experiment, line.settings_today)) if line.runs else ({}, {})
-    return [key for key, value in then.items() if key not in SAME and now.get(key) != value]
 
 
 def _value_text(flat: dict[str, Any], key: str) -> str:

@@ -8,31 +8,34 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedgwc.reproduce.effort import effort_table
 from fedgwc.reproduce.lines import Line, changes, lines_of
 from fedgwc.reproduce.outcome import Outcome, read_all
-from fedgwc.reproduce.paper import ACCURACIES, METRICS, OURS, Entry, Row, paper
+from fedgwc.reproduce.paper import METRICS, OURS, Entry, Row, paper
 from fedgwc.reproduce.plan import settings_today
 from fedgwc.reproduce.render import compared, markdown, minus, tables
 from fedgwc.reproduce.verdict import SEEDS, Kind
 from fedgwc.runs.tables import Table
 
-KINDS: tuple[Kind, ...] = ("reproduced", "not reproduced", "partial", "our own rule", "no number", "not run")
+KINDS: tuple[Kind, ...] = ("reproduced", "not reproduced", "partial", "not run")
 
 GUIDE = f"""# Results beside the paper's
 
 `fedgwc results page` makes this page from the files in `results/`, and a test holds it to them. Nothing is written by hand.
 
-Values are means over seeds ± standard deviations, with the difference from the paper's value in brackets. The verdicts:
+Values are means over seeds with their 95 % t intervals in square brackets, and the difference from the paper's value in round
+ones. A number that several of the paper's tables print stands in the first of them, and counts once. The verdicts:
 
-- **reproduced**: the paper's rounds and settings, at least {SEEDS} seeds, and a difference of at most one point (0.01 for
-  scores), two standard errors, or half of the last digit that the paper prints, whichever is largest. Numbers of clusters and
-  splits may differ by 0.5 in the mean.
-- **not reproduced**: the same effort and a larger difference, or a score that is not defined.
-- **partial**: other rounds, fewer seeds, other settings, or seeds that differ too much to tell. It is no verdict yet.
+- **reproduced**: the paper's rounds, every setting that it states, at least {SEEDS} seeds, and a difference of at most one point
+  (0.01 for scores) or half of the last digit that the paper prints. Numbers of clusters and splits may differ by 0.5 in the mean.
+- **not reproduced**: the same effort, and the 95 % interval of a larger difference leaves zero out; or a score that is not
+  defined.
+- **partial**: other rounds, fewer seeds, settings other than the published ones (which are named), or too few seeds to tell. It
+  is no verdict yet.
 - **our own rule**: `auto`, which is not the paper's method. Its values stand here for comparison only. The paper's text is
   `fedgwc`, its authors' code `fedgwc-release`.
 - **no number**: a full run for a figure of which the paper prints no number.
@@ -41,6 +44,9 @@ Values are means over seeds ± standard deviations, with the difference from the
 The paper names balanced accuracy for all but the large-scale data sets. Its authors' code weights recalls by a client's training
 classes instead (*weighted*). The two differ widely for clustered methods. The verdict goes by the one that the paper names
 (column *by*), and the last column by the weighted one.
+
+What the paper states of its settings is in `reproduce/published.toml`. The rest is our choice, marked "ours" in the recipes: the
+number of seeds, augmentation, the momentum of FedAvgM, the mu of FedProx, the thresholds of CFL, the strength of noise and blur.
 
 To add to it: `fedgwc reproduce NAME` makes the runs, `fedgwc results keep RUN...` their small files, and
 `fedgwc results page --figures` this page.
@@ -54,7 +60,9 @@ def page(results: Path, figures: Path | None = None) -> str:
     """
     outcomes = read_all(results)
     found = {name: lines_of(entry, outcomes, needs) for name, entry in paper().items()}
-    parts = [GUIDE, _summary(found), *(_entry(name, paper()[name], found[name], figures) for name in found)]
+    left, repeats = first_shown(found)
+    entries = (_entry(name, paper()[name], left[name], repeats[name], figures) for name in found)
+    parts = [GUIDE, _summary(found), *entries]
     lines = [line for some in found.values() for line in some if line.runs]
     return "\n".join([*parts, _efforts(results, outcomes), _runs(results, outcomes), _settings(lines)])
 
@@ -65,58 +73,64 @@ def needs(row: Row) -> str:
     return f"needs {runs} of {job['rounds']:,} rounds on {job['data']['name']}"
 
 
-def metrics_of(line: Line) -> list[str | None]:
-    """List the metrics that a line is judged on.
+Number = tuple[Any, ...]
 
-    A figure's line without numbers has one verdict all the same.
+
+def number_of(row: Row, metric: str) -> Number:
+    """Identify a printed number: tables that print it again mean the same one."""
+    return row.recipe, row.algorithm, row.set, metric, row.values[metric].mean
+
+
+def numbers(found: dict[str, list[Line]]) -> dict[Number, tuple[Line, list[str]]]:
+    """List each number that the paper prints once, with the line that stands for it and the tables that print it.
+
+    That is the first line that was run, the paper's text before its release; a rule of our own never stands for the paper's.
     """
-    return list(line.row.values) or [None]
+    listed: dict[Number, tuple[Line, list[str]]] = {}
+    for name, lines in found.items():
+        for line in (line for line in lines if line.algorithm != OURS):
+            for metric in line.row.values:
+                before, where = listed.get(number_of(line.row, metric), (line, []))
+                best = before if before.runs or not line.runs else line
+                listed[number_of(line.row, metric)] = best, [*where, *([] if name in where else [name])]
+    return listed
 
 
 def _summary(found: dict[str, list[Line]]) -> str:
+    listed = numbers(found)
+    counts = Counter(line.verdict(number[3]).kind for number, (line, _) in listed.items())
+    kinds = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS)
     rows = []
+    for number, (line, names) in listed.items():
+        if line.runs:
+            paper_value = line.row.values[number[3]]
+            cells = [METRICS[number[3]].title, minus(paper_value.text), compared(line, number[3], paper_value)]
+            where = ", ".join(f"[{name}](#{name})" for name in names)
+            rows.append([line.row.recipe, line.method, *cells, str(line.verdict(number[3])), where])
+    table = Table(["data", "method", "score", "paper", "ours", "verdict", "where"], rows)
+    return f"## Summary\n\nOf the {len(listed)} numbers that the paper prints: {kinds}.\n\n{markdown(table)}"
+
+
+def first_shown(found: dict[str, list[Line]]) -> tuple[dict[str, list[Line]], dict[str, list[str]]]:
+    """Leave every number to the first table that prints it.
+
+    Returns the tables' lines, and what each of them repeats.
+    """
+    owner: dict[Number, str] = {}
+    left: dict[str, list[Line]] = {}
+    repeats: dict[str, list[str]] = {}
     for name, lines in found.items():
-        counts = Counter(line.verdict(metric).kind for line in lines for metric in metrics_of(line))
-        rows.append([f"[{name}](#{name})", *(str(counts[kind] or "") for kind in KINDS)])
-    total = [sum(int(row[i] or 0) for row in rows) for i in range(1, len(KINDS) + 1)]
-    table = markdown(Table(["verdicts", *KINDS], [*rows, ["all", *map(str, total)]]))
-    return "\n".join(["## Summary\n", table, _coverage(found), *_findings(found)])
-
-
-def _coverage(found: dict[str, list[Line]]) -> str:
-    """Count the paper's numbers that have a run behind them.
-
-    One that several tables share counts once.
-    """
-    tried: dict[tuple[Any, ...], bool] = {}
-    for line in (line for lines in found.values() for line in lines):
-        for metric in line.row.values:
-            value = (line.row.recipe, line.row.algorithm, line.row.set, metric, line.row.values[metric].mean)
-            tried[value] = tried.get(value, False) or bool(line.runs and line.algorithm != OURS)
-    run = sum(tried.values())
-    return f"Of the {len(tried)} numbers that the paper prints, {run} have a run of the paper's own method behind them.\n"
-
-
-def _findings(found: dict[str, list[Line]]) -> list[str]:
-    """List every value with a verdict, shared ones once.
-
-    The tables have the others.
-    """
-    findings: dict[str, list[str]] = {kind: [] for kind in ("reproduced", "not reproduced")}
-    for line in (line for lines in found.values() for line in lines if line.runs):
-        for metric in line.row.values:
-            text = f"- {line.row.recipe}, {line.method}: {_finding(line, metric)}"
-            kind = line.verdict(metric).kind
-            if kind in findings and text not in findings[kind]:
-                findings[kind].append(text)
-    return [f"{kind.capitalize()}:\n\n" + "\n".join(texts) + "\n" for kind, texts in findings.items() if texts]
-
-
-def _finding(line: Line, metric: str) -> str:
-    paper_value = line.row.values[metric]
-    shown = ACCURACIES if metric in ACCURACIES else (metric,)
-    ours = "; ".join(f"{METRICS[m].title} {compared(line, m, paper_value)}" for m in shown)
-    return f"{METRICS[metric].title} {minus(paper_value.text)} in the paper; ours: {ours}"
+        left[name], repeats[name] = [], []
+        for line in lines:
+            again = [m for m in line.row.values if owner.setdefault(number_of(line.row, m), name) != name]
+            rest = replace(line, row=replace(line.row, **dict.fromkeys(again)))  # type: ignore[arg-type]
+            if not again or rest.row.values:
+                left[name].append(rest)
+            if again:
+                first = owner[number_of(line.row, again[0])]
+                scores = ", ".join(METRICS[m].title for m in again)
+                repeats[name].append(f"{line.row.recipe} {line.method} {scores} ([{first}](#{first}))")
+    return left, repeats
 
 
 def pictures_of(name: str, figures: Path) -> list[Path]:
@@ -128,11 +142,12 @@ def pictures_of(name: str, figures: Path) -> list[Path]:
     return [f for f in files if max((n for n in paper() if f.name.startswith(f"{n}-")), key=len) == name]
 
 
-def _entry(name: str, entry: Entry, lines: Sequence[Line], figures: Path | None) -> str:
+def _entry(name: str, entry: Entry, lines: Sequence[Line], repeats: Sequence[str], figures: Path | None) -> str:
     head = f"## {name}\n\n{entry.about}. {entry.where} of the paper. `fedgwc reproduce {name}`\n"
     drawn = pictures_of(name, figures) if figures is not None else []
     shown = [f"![{name}: {path.stem.removeprefix(f'{name}-')}](figures/{path.name})\n" for path in drawn]
-    return "\n".join([head, *map(markdown, tables([line for line in lines if line.runs])), *_missing(lines), *shown])
+    again = [f"Shown above: {'; '.join(repeats)}.\n"] if repeats else []
+    return "\n".join([head, *map(markdown, tables([line for line in lines if line.runs])), *again, *_missing(lines), *shown])
 
 
 def _missing(lines: Sequence[Line]) -> list[str]:

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 
 from fedgwc.reproduce.lines import Line
 from fedgwc.reproduce.paper import ACCURACIES, METRICS, SCORES, Value
+from fedgwc.reproduce.verdict import half_width
 from fedgwc.runs.tables import Table
 from fedgwc.runs.tables import markdown as plain_markdown
 
 SHORT = {"balanced_accuracy": "balanced", "accuracy": "accuracy", "weighted_accuracy": "weighted"}
 COUNTS = ("clusters", "splits")
-CSV_HEAD = ("table", "recipe", "method", "metric", "paper", "paper_std", "ours", "ours_std", "difference", "seeds", "rounds")
+CSV_HEAD = ("table", "recipe", "method", "metric", "paper", "paper_std", "ours", "ours_std", "half_width", "difference")
+CSV_END = ("seeds", "rounds", "verdict")
 
 
 def tables(lines: Sequence[Line]) -> list[Table]:
@@ -59,23 +61,26 @@ def picture_table(lines: Sequence[Line]) -> Table:
 
 
 def compared(line: Line, metric: str, paper: Value) -> str:
-    """Format a mean, its deviation and its difference: `39.5 ± 0.3 (−13.9)`.
+    """Format a mean, its interval and its difference: `39.5 [39.0, 40.0] (−13.9)`.
 
-    Our mean, its deviation over seeds, and how far it is from the paper's.
+    Our mean, its 95 % t interval over seeds, and how far it is from the paper's.
     """
     values = [v for v in line.ours(metric) if v is not None]
     if not values:
         return "–"
     digits = 0 if metric in COUNTS and all(v == int(v) for v in values) and len(set(values)) == 1 else METRICS[metric].digits
-    text = mean_std(values, digits)
+    text = mean_interval(values, digits)
     text += minus(f" ({difference(values, paper):+,.{digits}f})")
     return text if len(values) == len(line.runs) else f"{text}, {len(values)} of {len(line.runs)} runs"
 
 
-def mean_std(values: Sequence[float], digits: int) -> str:
-    text = minus(f"{statistics.fmean(values):,.{digits}f}")
-    spread = len(values) > 1 and all(map(math.isfinite, values))
-    return f"{text} ± {statistics.stdev(values):,.{digits}f}" if spread else text
+def mean_interval(values: Sequence[float], digits: int) -> str:
+    mean = statistics.fmean(values)
+    text = minus(f"{mean:,.{digits}f}")
+    if len(values) < 2 or not math.isfinite(mean):
+        return text
+    half = half_width(values)
+    return f"{text} [{minus(f'{mean - half:,.{digits}f}')}, {minus(f'{mean + half:,.{digits}f}')}]"
 
 
 def minus(text: str) -> str:
@@ -99,15 +104,16 @@ def csv_text(name: str, lines: Sequence[Line]) -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*CSV_HEAD, "verdict"])
+    writer.writerow([*CSV_HEAD, *CSV_END])
     for line in lines:
         for metric, paper in line.row.values.items():
             for by in ACCURACIES if metric in ACCURACIES else (metric,):
                 values = [v for v in line.ours(by) if v is not None]
                 mean = statistics.fmean(values) if values else ""
                 std = statistics.stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else ""
+                half = half_width(values) if std != "" else ""
                 off = difference(values, paper) if values else ""
                 cells = [name, line.row.recipe, line.method, by, paper.mean, "" if paper.std is None else paper.std]
                 effort = line.effort
-                writer.writerow([*cells, mean, std, off, effort.seeds, effort.rounds, str(line.verdict(metric, by))])
+                writer.writerow([*cells, mean, std, half, off, effort.seeds, effort.rounds, str(line.verdict(metric, by))])
     return out.getvalue()

@@ -5,8 +5,8 @@ Finished runs are not done again, and interrupted runs go on.
 
 from __future__ import annotations
 
-import os
-import signal
+import traceback
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +16,8 @@ from fedgwc.core.errors import InputError, os_error_text
 from fedgwc.engines.settings import cores, device_of
 from fedgwc.runs.experiment import Experiment, differing
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.interrupt import PoliteInterrupt
 from fedgwc.runs.loop import Result, run
-from fedgwc.runs.processes import Worker, with_results, worker_processes
+from fedgwc.runs.processes import Died, in_processes
 from fedgwc.runs.progress import watcher
 from fedgwc.runs.together import run_together
 
@@ -61,8 +60,13 @@ def is_finished(path: Path, job: Experiment) -> bool:
     if not (path / "per_client.npz").is_file():  # the last file that a run writes
         return False
     saved, asked = RunFolder(path).config()["experiment"], job.to_json()
-    ends = [(tables.get("rounds"), tables.get("evaluate", {}).get("client_updates")) for tables in (saved, asked)]
-    return not differing(saved, asked) and ends[0] == ends[1]
+    return not differing(saved, asked) and _end(saved) == _end(asked)
+
+
+def _end(tables: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return what ends an experiment: its rounds, and the budgets that are set."""
+    budget = tables.get("evaluate", {}).get("budget", {})
+    return tables.get("rounds"), {measure: limit for measure, limit in budget.items() if limit is not None}
 
 
 def _in_processes(runs: list[Job], folder: Path, jobs: int) -> Iterator[JobResult]:
@@ -70,36 +74,17 @@ def _in_processes(runs: list[Job], folder: Path, jobs: int) -> Iterator[JobResul
     if n_jobs == 1:
         yield from (_run_one(name, job, folder, watch=True) for name, job in runs)
         return
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the workers: one core each, and nobody spins on another's
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    left, idle = list(reversed(runs)), list[Worker]()
-    busy: dict[Worker, str] = {}  # with which run
-    with PoliteInterrupt() as interrupt, worker_processes(_run_one) as start:
-        while (left or busy) and not interrupt.asked:
-            while left and len(busy) < n_jobs:
-                worker, (name, job) = idle.pop() if idle else start(), left.pop()
-                worker.send(name, job, folder)
-                busy[worker] = name
-            for worker in with_results(list(busy)):
-                name = busy.pop(worker)
-                try:
-                    yield worker.receive()
-                    idle.append(worker)
-                except EOFError:  # another takes its place
-                    yield _died(name, worker.exit_code())
-        if interrupt.asked:
-            yield JobResult(next(iter(busy.values()), ""), INTERRUPTED)
+    name = ""
+    try:
+        for (name, *_), result in in_processes(_run_one, deque((name, job, folder) for name, job in runs), n_jobs):
+            yield _died(name, result) if isinstance(result, Died) else result
+    except KeyboardInterrupt:
+        yield JobResult(name, INTERRUPTED)
 
 
-def _died(name: str, exit_code: int) -> JobResult:
+def _died(name: str, end: Died) -> JobResult:
     """Describe a run whose process has died."""
-    if exit_code == -signal.SIGTERM:  # somebody asked it to end
-        return JobResult(name, INTERRUPTED)
-    if exit_code < 0:
-        how = f"signal {-exit_code}); if memory ran out, try fewer runs at a time, --jobs 1"
-    else:
-        how = f"exit code {exit_code}); what it said last stands above"
-    return JobResult(name, f"the process of {name} ended ({how}")
+    return JobResult(name, INTERRUPTED if end.was_asked else end.what(name))
 
 
 def _stacked_on_gpu(runs: list[Job], folder: Path, jobs: int) -> Iterator[JobResult]:
@@ -128,6 +113,9 @@ def _run_one(name: str, job: Experiment, folder: Path, watch: bool = False) -> J
         return JobResult(name, os_error_text(error))
     except KeyboardInterrupt:
         return JobResult(name, INTERRUPTED)
+    except Exception as error:  # of somebody's own algorithm, perhaps: the other runs go on
+        traceback.print_exc()
+        return JobResult(name, f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 def _result_of(name: str, result: Result) -> JobResult:

@@ -1,4 +1,4 @@
-"""Comparisons: algorithms x settings x seeds on one recipe, as runs and as tables."""
+"""The plan of a comparison: algorithms x settings x seeds on one recipe, as runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import re
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
 
 from fedgwc.algorithms.alone import Alone
 from fedgwc.algorithms.fedavg import OneGroup
@@ -16,13 +15,10 @@ from fedgwc.algorithms.ifca import IFCA
 from fedgwc.algorithms.method import Method
 from fedgwc.core.assignments import Assignment, parse_assignment, parse_axis
 from fedgwc.core.errors import InputError
-from fedgwc.core.protocols import SamplesClients
-from fedgwc.core.sampling import cohort_size
 from fedgwc.core.settings import convert
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.scale import scaled_experiment
 from fedgwc.runs.sweep import SHARED, Setting, axes_of, settings_of
-from fedgwc.runs.tables import Table, comparison_table
 
 MOST_RUNS = 10_000  # each is checked before the first begins, and has a folder
 LONGEST = 255  # bytes of a folder's name, as systems allow
@@ -33,7 +29,7 @@ class Run:
     """A cell of the comparison."""
 
     algorithm: str
-    setting: Setting  # the swept keys that concern this algorithm, with their values
+    setting: Setting  # the swept keys that concern this algorithm, with their values: conditions and its own choices
     seed: int
     job: Experiment
 
@@ -52,7 +48,7 @@ class Run:
 
 
 def plan_runs(
-    recipe: str | None, algorithms: list[str], n_seeds: int, sets: list[str], scale: str, sweeps: list[str], equal: str
+    recipe: str | None, algorithms: list[str], n_seeds: int, sets: list[str], scale: str, sweeps: list[str]
 ) -> list[Run]:
     """Plan every algorithm with every swept setting and seed; slips are told before anything runs."""
     axes = [parse_axis(s) for s in sweeps]
@@ -70,7 +66,7 @@ def plan_runs(
         for setting in settings_of(name, axes):
             chosen = [(tuple(key.split(".")), value) for key, value in setting]
             build: list[Assignment] = [*sets, f"algorithm.name={name}", f"seed={seed}", *chosen]
-            runs.append(Run(name, setting, seed, scaled_experiment(recipe, build + _budget(recipe, build, scale, equal), scale)))
+            runs.append(Run(name, setting, seed, scaled_experiment(recipe, build, scale)))
     return runs
 
 
@@ -85,55 +81,10 @@ def _first_seed(sets: list[str]) -> int:
     return int(convert(assigned.get(("seed",), 0), int, "seed"))
 
 
-def _budget(recipe: str | None, sets: list[Assignment], scale: str, equal: str) -> list[Assignment]:
-    """Return the assignments that stop every run at equal client updates.
-
-    With --equal updates: as many as one cohort a round makes.
-    """
-    if equal == "rounds":
-        return []
-    job = scaled_experiment(recipe, sets, scale)
-    if not isinstance(job.algorithm, SamplesClients):
-        raise InputError(
-            f"{job.algorithm_name} has no setting rate, the share of clients in a round: compare it with --equal rounds"
-        )
-    cohort = cohort_size(job.federation().n_clients, job.algorithm.rate)
-    return [f"evaluate.client_updates={job.rounds * cohort}"]
-
-
-def comparison_tables(runs: list[Run], last: dict[str, dict[str, Any]]) -> tuple[Table, Table]:
-    """Make a table of all settings and one of each algorithm's best."""
-    cells: dict[tuple[str, Setting], list[dict[str, Any]]] = {}
-    for r in runs:
-        cells.setdefault((r.algorithm, r.setting), []).append(last[r.name])
-    finds = {r.algorithm: _finds_clusters(r.job.algorithm) for r in runs}
-    every = _with_automatic(comparison_table([(title_of(a, s), rows) for (a, s), rows in cells.items()]), finds)
-    best, tried = [], []
-    for algorithm in dict.fromkeys(r.algorithm for r in runs):
-        own_cells = {s: rows for (a, s), rows in cells.items() if a == algorithm}
-        winner = max(own_cells, key=lambda s: sum(row["accuracy"] for row in own_cells[s]) / len(own_cells[s]))
-        best.append((title_of(algorithm, winner), own_cells[winner]))
-        tried.append("" if len(own_cells) == 1 else ", ".join("/".join(str(v) for _, v in s) for s in own_cells))
-    table = _with_automatic(comparison_table(best), finds)
-    if any(tried):
-        table = Table([*table.head, "tried"], [[*row, t] for row, t in zip(table.rows, tried, strict=True)])
-    return every, table
-
-
-def _finds_clusters(algorithm: object) -> str:
+def finds_clusters(algorithm: object) -> str:
     """Tell whether the number of clusters is found or given.
 
     Given by a `k`; or it is no question.
     """
     who = algorithm.who if isinstance(algorithm, Method) else algorithm
     return "no" if isinstance(who, IFCA | FeSEM) else "/" if isinstance(who, OneGroup | Alone) else "yes"
-
-
-def _with_automatic(table: Table, finds: dict[str, str]) -> Table:
-    rows = [[*row[:2], finds[row[0].split()[0]], *row[2:]] for row in table.rows]
-    return Table([*table.head[:2], "automatic", *table.head[2:]], rows)
-
-
-def title_of(algorithm: str, setting: Setting) -> str:
-    """Name a method by its algorithm and what is set of it."""
-    return " ".join([algorithm, *(f"{k.split('.')[-1]}={v}" for k, v in setting)])

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import resource
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -33,6 +36,7 @@ from fedgwc.core.protocols import (
 from fedgwc.core.types import Clustering, Costs, Ids, Rng, TooFewReplies
 from fedgwc.engines.meter import Meter
 from fedgwc.io.state_file import nbytes
+from fedgwc.runs.budget import round_costs, spent
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.interrupt import PoliteInterrupt
 from fedgwc.runs.progress import Watcher
@@ -78,11 +82,13 @@ class Driver:
         self.site.gather(resumed=saved is not None)
         n_clients = self.site.n_clients
         notes = self._notes(n_clients)  # or an error, before there is a folder
+        if saved is None:
+            self._check_budget()
         if self.folder is not None and not resume:
             self.folder.create(self.site.config())
         for note in notes:
             self.progress.message(note)
-        self.meter = Meter(self.site.engine, n_clients)
+        self.meter = Meter(self.site.engine, n_clients, self.site.local)
         done, state = (0, self._first(n_clients)) if saved is None else self._go_on_from(*saved)
         self._save_clients()
         self.progress.start(self.course.title, self.course.rounds, done, None if self.folder is None else self.folder.path)
@@ -91,6 +97,7 @@ class Driver:
             clustering, finished = self.course.algorithm.clustering(state), self._is_over(done)
             if finished:
                 self._finish(state, clustering)
+                self._tell_budget_left(done)
         finally:
             self.progress.stop()
         return Outcome(clustering, done, finished)
@@ -118,6 +125,13 @@ class Driver:
         algorithm = self.course.algorithm
         return [*self.site.notes, *(algorithm.warnings(n_clients) if isinstance(algorithm, Warns) else ())]
 
+    def _check_budget(self) -> None:
+        """Refuse a budget that ends within the first round, where that is known."""
+        engine, sizes = self.site.engine, self.site.clients().sizes
+        layout = engine.layout if isinstance(engine, DescribesModel) else None
+        model_bytes = 0 if layout is None else 4 * layout.size
+        self.course.budget.check_round(round_costs(self.course.algorithm, sizes, self.site.local, model_bytes))
+
     # Rounds
 
     def _loop(self, state: Any, done: int, interrupt: PoliteInterrupt) -> tuple[Any, int]:
@@ -125,8 +139,8 @@ class Driver:
         before, course = self.seconds, self.course
         while not (over := self._is_over(done)) and not interrupt.asked:
             state, done = self.round(state, done + 1), done + 1
-            over = self._is_over(done)
             self.seconds = before + time.monotonic() - began
+            over = self._is_over(done)
             if done % course.every == 0 or over:
                 self._evaluate(done, state)
             if not over and not interrupt.asked and time.monotonic() - saved >= course.checkpoint_seconds:
@@ -136,7 +150,18 @@ class Driver:
         return state, done
 
     def _is_over(self, done: int) -> bool:
-        return done >= self.course.rounds or self.meter.costs.client_updates >= self.course.budget
+        return done >= self.course.rounds or self.course.budget.is_used_up(self._effort(done))
+
+    def _effort(self, done: int) -> dict[str, float]:
+        """Return what the run has cost until now."""
+        return {"round": done, **vars(self.meter.costs), "seconds": self.seconds}
+
+    def _tell_budget_left(self, done: int) -> None:
+        """Say so where a run ended with its rounds and its budget is not used up."""
+        effort, budget = self._effort(done), self.course.budget
+        if budget.limits and not budget.is_used_up(effort):
+            used = ", ".join(f"{spent(effort, name):,.0f} of {limit:,.0f} {name}" for name, limit in budget.limits.items())
+            self.progress.message(f"{self.course.title}: ended with round {done:,} at {used}; rounds=N allows more rounds")
 
     def round(self, state: Any, number: int) -> Any:
         """Run one round.
@@ -200,6 +225,7 @@ class Driver:
         row |= observed(self.course.algorithm, state).numbers
         row |= vars(self.meter.costs) | {"failures": int(self.meter.failures.sum()), "state_bytes": nbytes(state)}
         row |= {"seconds": round(self.seconds, 3), "server_seconds": round(self.server_seconds, 3)}
+        row["peak_memory_bytes"] = peak_memory(self.site.device)
         if self.folder is not None:
             self.folder.log(row)
         self.progress.evaluated(row)
@@ -230,6 +256,13 @@ class Driver:
 def layout_of(engine: Engine, model: Tensor) -> Layout:
     """Return the layout of the model's tensors, if the engine knows it."""
     return engine.layout if isinstance(engine, DescribesModel) else Layout.unnamed(model.shape[-1])
+
+
+def peak_memory(device: torch.device | str) -> int:
+    """Return the most bytes in use so far: of a GPU's memory, else of this process."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def mean_loss(losses: Sequence[NDArray[np.floating]]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
 import threading
 import tomllib
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +27,7 @@ from fedgwc.engines.pool import Member
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.engines.simulator import Simulator
 from fedgwc.models import MODELS
+from fedgwc.runs.budget import Evaluate
 from fedgwc.runs.formats import FORMAT, current
 from fedgwc.runs.plugins import entry_named
 from fedgwc.training.flat_model import FlatModel
@@ -37,6 +37,7 @@ DEFAULT_ALGORITHM = "auto"
 _PYTORCHS_GENERATOR = threading.Lock()  # layers initialise themselves from the process's one generator, and runs may be threads
 BUILT = ("data", "model")  # tables that are arguments of a function
 SPLITS = tuple(vars(Splits()))  # settings of [data] that every data set has
+EXCLUSIVE = {"steps": "epochs", "epochs": "steps"}  # only one can be: what is set takes the other's place
 TABLES = (*BUILT, "local", "algorithm", "engine", "evaluate")
 
 
@@ -48,28 +49,6 @@ class Shaped(Protocol):
 
     @property
     def n_classes(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Times of evaluations and checkpoints, and the end of a run."""
-
-    every: Annotated[int | None, "rounds between evaluations; unset: a hundredth of the run"] = None
-    client_updates: Annotated[int | None, "stop once so many clients have trained, if that is before the last round"] = None
-    checkpoint_seconds: Annotated[float, "time between checkpoints; one is always written at the end and on Ctrl-C"] = 30.0
-
-    def __post_init__(self) -> None:
-        if self.every is not None and self.every < 1:
-            raise InputError(f"evaluate.every must be at least 1 round, got {self.every}")
-        if self.client_updates is not None and self.client_updates < 1:
-            raise InputError(f"evaluate.client_updates must be at least 1, got {self.client_updates}")
-        if not 0 <= self.checkpoint_seconds < math.inf:
-            raise InputError(f"evaluate.checkpoint_seconds must be >= 0 and finite, got {self.checkpoint_seconds}")
-
-    @property
-    def budget(self) -> float:
-        """Client updates after which a run stops."""
-        return math.inf if self.client_updates is None else self.client_updates
 
 
 @dataclass(frozen=True)
@@ -172,12 +151,15 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
     """A checked experiment from nested tables (a parsed recipe, a dict, a `config.json`).
 
     [algorithm] holds for whichever algorithm is chosen. A table named like an algorithm ([ifca]) holds for that one only and
-    wins over [algorithm]; [fedgwc] is also for fedgwc-release, whose own table wins in turn.
+    wins over [algorithm]; [fedgwc] is also for fedgwc-release, whose own table wins in turn. Its `local` is what its clients do
+    otherwise than [local] says.
     """
     if tables.get("format", FORMAT) != FORMAT:
         raise InputError(f"format {tables['format']!r} is of another version of fedgwc; this one makes runs of format {FORMAT}")
     check_keys(tables, ("format", "rounds", "seed", *TABLES, "recipe", "about", *ALGORITHMS), "the recipe")
     t = {name: dict(_table(tables, name)) for name in TABLES}
+    if "client_updates" in t["evaluate"]:
+        raise InputError("evaluate.client_updates is evaluate.budget.updates now; write that, or --budget updates=N")
     name = t["algorithm"].setdefault("name", DEFAULT_ALGORITHM)
     rounds = convert(tables.get("rounds", 100), int, "rounds")
     if rounds < 1:
@@ -186,7 +168,7 @@ def experiment(tables: Mapping[str, Any], recipe: str = "experiment") -> Experim
         rounds,
         _seed(tables.get("seed", 0), "seed"),
         _algorithm(name, t["algorithm"], tables),
-        override(LocalTraining(), {**LOCAL.get(name, {}), **t["local"]}, "local"),
+        _local(name, t["local"], tables),
         override(EngineSettings(), t["engine"], "engine"),
         override(Evaluate(), t["evaluate"], "evaluate"),
         override(Splits(), {key: value for key, value in t["data"].items() if key in SPLITS}, "data"),
@@ -208,10 +190,32 @@ def _algorithm(name: Any, settings: Mapping[str, Any], tables: Mapping[str, Any]
     _check_own(name, preset, settings)
     algorithm = override(preset, {k: v for k, v in settings.items() if k != "name"}, "algorithm")
     for other, theirs in ALGORITHMS.items():  # so that a slip shows whichever is chosen
-        override(theirs, _table(tables, other), other)
-    for own in (name.partition("-")[0], name):
-        algorithm = override(algorithm, _table(tables, own), own)
+        own, local = _own(tables, other)
+        override(theirs, own, other)
+        check_keys(local, setting_names(LocalTraining()), f"{other}.local")
+    for each in _names_of(name):
+        algorithm = override(algorithm, _own(tables, each)[0], each)
     return algorithm
+
+
+def _names_of(algorithm: str) -> list[str]:
+    """Return the tables that hold for an algorithm; the last one wins."""
+    return list(dict.fromkeys((algorithm.partition("-")[0], algorithm)))
+
+
+def _own(tables: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Divide an algorithm's own table into its settings and its clients'."""
+    own = _table(tables, name)
+    return {key: value for key, value in own.items() if key != "local"}, _table(own, "local")
+
+
+def _local(name: str, settings: Mapping[str, Any], tables: Mapping[str, Any]) -> LocalTraining:
+    """Return the clients' training: the preset's, the recipe's, and the algorithm's own."""
+    merged = {**LOCAL.get(name, {}), **settings}
+    for each in _names_of(name):
+        own = _own(tables, each)[1]
+        merged = {**{key: value for key, value in merged.items() if EXCLUSIVE.get(key) not in own}, **own}
+    return override(LocalTraining(), merged, "local")
 
 
 def _check_own(name: str, preset: Algorithm[Any], settings: Mapping[str, Any]) -> None:
@@ -266,13 +270,13 @@ def assigned(tables: dict[str, Any], sets: Iterable[Assignment]) -> dict[str, An
     given = [parse_assignment(each) for each in sets]
     for kind, table in (("data", DATASETS), ("model", MODELS)):
         tables = _renamed(tables, kind, table, [value for path, value in given if path == (kind, "name")])
-    for one, other in (("steps", "epochs"), ("epochs", "steps")):  # only one can be: what is set takes the recipe's place
+    for one, other in EXCLUSIVE.items():
         if any(path == ("local", one) for path, _ in given):
             tables = drop_path(tables, ("local", other))
     for path, value in given:
-        if path[0] == "algorithm":  # meant for whichever is chosen, so what the recipe says for single ones gives way
+        if path[0] in ("algorithm", "local"):  # meant for whichever is chosen, so what the recipe says for single ones gives way
             for name in ALGORITHMS:
-                tables = drop_path(tables, (name, *path[1:]))
+                tables = drop_path(tables, (name, *(path[1:] if path[0] == "algorithm" else path)))
         tables = set_path(tables, path, value)
     return tables
 

@@ -18,6 +18,8 @@ FIXED: dict[str, dict[str, Any]] = {
     "mse": {"loss_samples": 0, "mse_average": True, "failure_resets_mse": True, "after_split": "keep"},
 }
 EVERYTHING_TRAINS = {"validation": 0.0, "newcomers": 0.0}  # nothing was held out but tests
+# IFCA had one start, and CFL's thresholds were lengths.
+UNTIL_THEN: dict[str, dict[str, Any]] = {"ifca": {"starts": 1}, "cfl": {"lengths": "absolute", "eps1": 0.4, "eps2": 1.6}}
 AUTO = (
     *("rate", "server", "n_max", "min_size", "sides", "echo", "visits", "agreement", "directions", "contrast", "gain", "doubt"),
     *("drift", "second_look", "pairs_up_to"),
@@ -32,14 +34,35 @@ def current(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe's tables in today's format; InputError if its meaning is not certain."""
     number = tables.get("format", 1)
     if number == FORMAT:
-        return dict(tables)
+        return _with_budget(tables)
     if number != 1:
         raise InputError(f"format {number!r} is of another version of fedgwc; this one reads formats 1 and {FORMAT}")
     _refuse_old_names(tables)
     renamed = {name: _renamed(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
     data = renamed.get("data", {})
     unsplit = {**EVERYTHING_TRAINS, **data} if isinstance(data, Mapping) else data
-    return {**renamed, "data": unsplit, "format": FORMAT}
+    return _with_budget({**_with_old_defaults(renamed), "data": unsplit, "format": FORMAT})
+
+
+def _with_budget(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Read `evaluate.client_updates`, as earlier versions had it, as the budget that it was."""
+    evaluate = tables.get("evaluate")
+    if not isinstance(evaluate, Mapping) or "client_updates" not in evaluate:
+        return dict(tables)
+    limit, others = evaluate["client_updates"], {k: v for k, v in evaluate.items() if k != "client_updates"}
+    return {**tables, "evaluate": others if limit is None else {**others, "budget": {"updates": limit}}}
+
+
+def _with_old_defaults(tables: dict[str, Any]) -> dict[str, Any]:
+    """Give baselines whose defaults have changed a table with those of 0.1.0."""
+    chosen = tables.get("algorithm")
+    settings = dict(chosen) if isinstance(chosen, Mapping) else {}
+    for name, defaults in UNTIL_THEN.items():
+        own = tables.get(name, {})
+        if isinstance(own, Mapping):
+            given = {key: settings.pop(key) for key in defaults if key in settings and settings.get("name") == name}
+            tables = {**tables, name: {**defaults, **given, **own}}
+    return {**tables, "algorithm": settings} if isinstance(chosen, Mapping) else tables
 
 
 def _refuse_old_names(tables: Mapping[str, Any]) -> None:
@@ -70,13 +93,14 @@ def folder_tables(tables: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         return current(tables), ""
     algorithm = tables.get("algorithm")
     if not isinstance(algorithm, Mapping):
-        return {**tables, "format": FORMAT}, ""
+        return _with_budget({**tables, "format": FORMAT}), ""
     settings = _renamed(algorithm)
     name = str(settings.get("name"))
+    settings = {**UNTIL_THEN.get(name, {}), **settings}
     if "when" in settings:
         settings = _by_losses(name, settings)
     note = f"written by fedgwc 0.1.0, which called this algorithm {name}" if settings.get("name") != name else ""
-    return {**tables, "algorithm": settings, "format": FORMAT}, note
+    return _with_budget({**tables, "algorithm": settings, "format": FORMAT}), note
 
 
 def _by_losses(name: str, settings: dict[str, Any]) -> dict[str, Any]:

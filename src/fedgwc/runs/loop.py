@@ -144,8 +144,8 @@ def _resumed_experiment(folder: RunFolder, recipe: Any) -> Experiment:
     engine = _engine(saved.engine, asked.engine)
     if engine.dtype != saved.engine.dtype:
         other.append("engine.dtype")
-    if asked.evaluate.budget < saved.evaluate.budget:  # it may have trained more clients already
-        other.append("evaluate.client_updates")
+    # It may have spent more than a smaller budget already.
+    other += [f"evaluate.budget.{name}" for name in asked.evaluate.budget.smaller(saved.evaluate.budget)]
     if other:
         raise InputError(
             f"{folder.path} holds a run with other {', '.join(other)}; resume it without a recipe, or choose another --out"

@@ -7,9 +7,11 @@ later, when the parent asks them by SIGTERM. One that is loading or idle is ende
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -17,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
+from fedgwc.runs.interrupt import PoliteInterrupt
 from fedgwc.runs.plugins import use
 
 POLL_SECONDS = 0.2  # seconds between two looks at whether Ctrl-C was pressed, which does not end a wait by itself
@@ -44,6 +47,55 @@ class Worker:
         """Return the exit code of an ended worker; -9 is signal 9."""
         self.process.join()
         return self.process.exitcode or 0
+
+
+@dataclass(frozen=True)
+class Died:
+    """The end of a worker in the midst of its job."""
+
+    exit_code: int  # -9 is signal 9
+
+    def what(self, name: str) -> str:
+        """Say how the process of a job ended, and what may help."""
+        if self.exit_code < 0:
+            how = f"signal {-self.exit_code}); if memory ran out, try fewer runs at a time, --jobs 1"
+        else:
+            how = f"exit code {self.exit_code}); what it said last stands above"
+        return f"the process of {name} ended ({how}"
+
+    @property
+    def was_asked(self) -> bool:
+        """Tell whether somebody asked it to end."""
+        return self.exit_code == -signal.SIGTERM
+
+
+Job = tuple[Any, ...]
+
+
+def in_processes(do: Callable[..., Any], jobs: deque[Job], n_processes: int) -> Generator[tuple[Job, Any], None, None]:
+    """Yield each job with its result or `Died`, as they finish.
+
+    Whoever takes a result may append jobs. After Ctrl-C no job begins; those in progress save, and come to nothing.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the workers: one core each, and nobody spins on another's
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    idle, busy = list[Worker](), dict[Worker, Job]()
+    with PoliteInterrupt() as interrupt, worker_processes(do) as start:
+        while (jobs or busy) and not interrupt.asked:
+            while jobs and len(busy) < n_processes:
+                worker = idle.pop() if idle else start()
+                busy[worker] = jobs.popleft()
+                worker.send(*busy[worker])
+            for worker in with_results(list(busy)):
+                job = busy.pop(worker)
+                try:
+                    result = worker.receive()
+                    idle.append(worker)
+                except EOFError:  # another takes its place
+                    result = Died(worker.exit_code())
+                yield job, result
+        if interrupt.asked:
+            raise KeyboardInterrupt
 
 
 @contextmanager

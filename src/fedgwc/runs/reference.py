@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.core.search import Between, OneOf
 from fedgwc.core.settings import ReadsSettings
 from fedgwc.core.work import LocalTraining
 from fedgwc.data import DATASETS, PARTITIONS, SHIFTS, Group, Splits
@@ -25,7 +26,7 @@ from fedgwc.data.partitions import GIVEN
 from fedgwc.engines.settings import EngineSettings
 from fedgwc.io.atomic import write_atomically
 from fedgwc.models import MODELS
-from fedgwc.runs.experiment import Evaluate
+from fedgwc.runs.budget import Evaluate
 
 TABLES: dict[str, Any] = {"local": LocalTraining(), "engine": EngineSettings(), "evaluate": Evaluate()}
 FROM_DATA = ("shape", "n_classes")  # arguments of a model that are not for users to set
@@ -86,6 +87,7 @@ def _settings(name: str, hint: Any, default: Any) -> list[Setting]:
     annotated = typing.get_origin(hint) is Annotated
     bare, *annotations = typing.get_args(hint) if annotated else (hint,)
     meaning = next((text for text in annotations if isinstance(text, str)), "")
+    meaning += "".join(f" (`tune`: {search})" for search in annotations if isinstance(search, Between | OneOf))
     return [Setting(name, type_text(bare), REQUIRED if default is inspect.Parameter.empty else value_text(default), meaning)]
 
 

@@ -6,7 +6,7 @@ Whatever is selected is selected on validation samples, never on test samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -52,4 +52,8 @@ def mean_of_last(rows: Sequence[Row], k: int = LAST_K) -> dict[str, Any]:
     return {**rows[-1], **{key: fmean(row[key] for row in some) for key in numbers if key != "round"}}
 
 
-WHEN = {"last": lambda rows, metric: rows[-1], "best": best, "mean": lambda rows, metric: mean_of_last(rows)}
+WHEN: dict[str, Callable[[Sequence[Row], str], Row]] = {
+    "last": lambda rows, metric: rows[-1],
+    "best": best,
+    "mean": lambda rows, metric: mean_of_last(rows),
+}

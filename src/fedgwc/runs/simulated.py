@@ -68,7 +68,7 @@ class SimulatedSite(Site[None]):
     engine: Simulator | Member
 
     def __init__(self, job: Experiment) -> None:
-        self.job, self.federation = job, job.federation()
+        self.job, self.federation, self.local = job, job.federation(), job.local
         self.counts = self.federation.class_counts("train")
         self.names = readable(self.federation.client_names)
         self.notes = self.federation.notes

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -13,6 +12,8 @@ from torch import Tensor
 
 from fedgwc.core.protocols import Algorithm, Engine, State
 from fedgwc.core.types import Clustering, Floats, Ids, TooFewReplies
+from fedgwc.core.work import LocalTraining
+from fedgwc.runs.budget import Budget
 from fedgwc.runs.folder import RunFolder
 
 Memory = TypeVar("Memory")
@@ -28,7 +29,7 @@ class Course:
     rounds: int
     seed: int
     every: int = 1  # rounds between evaluations
-    budget: float = math.inf  # client updates after which it stops
+    budget: Budget = field(default_factory=Budget)  # it stops with the round that uses it up
     checkpoint_seconds: float = 0.0  # between checkpoints; 0: one after every round
 
 
@@ -51,6 +52,7 @@ class Site(ABC, Generic[Memory]):
     engine: Engine  # there once clients have been gathered
     memory_type: Any = type(None)  # of what the site keeps in checkpoints
     device: torch.device | str = "cpu"  # of the models
+    local: LocalTraining | None = None  # of the clients; None: not known here, or the engine counts for itself
     in_place = True  # a round may write over the state it starts from, since none is tried again
     keeps_meeting_clients = False  # what is known of clients changes while the run goes on
     notes: Sequence[str] = ()  # what building it had to decide

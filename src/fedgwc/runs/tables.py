@@ -7,7 +7,7 @@ import re
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Rows = Sequence[tuple[str, Sequence[Mapping[str, Any]]]]  # per algorithm: the last metrics of each seed
@@ -34,6 +34,11 @@ COLUMNS = (
     Column("accuracy %", "accuracy", 100, 1),
     Column("balanced %", "balanced_accuracy", 100, 1),
     Column("weighted %", "weighted_accuracy", 100, 1),
+    Column("spread %", "accuracy_std", 100, 1, detail=True),
+    Column("10th percentile %", "accuracy_p10", 100, 1, detail=True),
+    Column("worst client %", "accuracy_worst", 100, 1, detail=True),
+    Column("newcomers %", "newcomers_accuracy", 100, 1, detail=True),
+    Column("newcomers balanced %", "newcomers_balanced_accuracy", 100, 1, detail=True),
     Column("WAS", "was"),
     Column("WADB", "wadb"),
     Column("Rand", "rand"),
@@ -48,7 +53,9 @@ COLUMNS = (
     Column("seconds", "seconds", digits=1),
 )
 COSTS = "clients trained"  # the first column on what a run took
-NUMBER = re.compile(r"–?|[+−-]?(\d[\d,.]*(e[+-]?\d+)?|inf|nan)( ?%| [kMG]B)?( ± [\d,.]+)?( \([^)]*\))?")
+NUMBER = re.compile(
+    r"–?|[+−-]?(\d[\d,.]*(e[+-]?\d+)?|inf|nan)( ?%| [kMG]B)?( ± [\d,.]+)?( \([^)]*\))?( \[[^\]]*\])?|\[[^\]]*\]|< [\d.]+"
+)
 PROSE = 24  # characters below which a column of words is not made narrower
 
 
@@ -56,6 +63,7 @@ PROSE = 24  # characters below which a column of words is not made narrower
 class Table:
     head: list[str]
     rows: list[list[str]]
+    bold: frozenset[tuple[int, int]] = field(default=frozenset())  # (row, column) of cells that stand out
 
 
 def comparison_table(rows: Rows, detail: bool = True) -> Table:
@@ -64,10 +72,11 @@ def comparison_table(rows: Rows, detail: bool = True) -> Table:
     A column that no run has is left out.
     """
     columns = [c for c in COLUMNS if any(c.key in m for _, seeds in rows for m in seeds) and (detail or not c.detail)]
-    return Table(["algorithm", *(c.title for c in columns)], [[name, *(_cell(c, m) for c in columns)] for name, m in rows])
+    return Table(["algorithm", *(c.title for c in columns)], [[name, *(mean_cell(c, m) for c in columns)] for name, m in rows])
 
 
-def _cell(column: Column, seeds: Sequence[Mapping[str, Any]]) -> str:
+def mean_cell(column: Column, seeds: Sequence[Mapping[str, Any]]) -> str:
+    """Write the mean over seeds and, where they differ, their deviation."""
     values = [column.scale * float(m[column.key]) for m in seeds if column.key in m]
     if not values:
         return "–"
@@ -95,13 +104,14 @@ def show(table: Table) -> None:
 
 def _rich(table: Table, part: Sequence[int]) -> Any:
     from rich.table import Table as Rich
+    from rich.text import Text
 
     rich = Rich(box=None, pad_edge=False, header_style="bold")
     for i in part:
         numbers = i > 0 and is_numeric(row[i] for row in table.rows)
         rich.add_column(table.head[i], justify="right" if numbers else "left", no_wrap=numbers or i == 0)
-    for row in table.rows:
-        rich.add_row(*(row[i] for i in part))
+    for r, row in enumerate(table.rows):
+        rich.add_row(*(Text(row[i], "bold" if (r, i) in table.bold else "") for i in part))
     return rich
 
 
@@ -140,5 +150,31 @@ def _column_width(table: Table, i: int) -> int:
 
 
 def markdown(table: Table) -> str:
+    """Write a table in Markdown."""
+    rows = [[f"**{cell}**" if (r, c) in table.bold else cell for c, cell in enumerate(row)] for r, row in enumerate(table.rows)]
     lines = ["| " + " | ".join(table.head) + " |", "|" + "|".join(["---"] + ["---:"] * (len(table.head) - 1)) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in table.rows]) + "\n"
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def latex(table: Table) -> str:
+    """Write a table in LaTeX, for the package booktabs."""
+    columns = range(len(table.head))
+    aligned = "".join("r" if c and is_numeric(row[c] for row in table.rows) else "l" for c in columns)
+    rows = [
+        [rf"\textbf{{{_escaped(cell)}}}" if (r, c) in table.bold else _escaped(cell) for c, cell in enumerate(row)]
+        for r, row in enumerate(table.rows)
+    ]
+    body = [" & ".join(map(_escaped, table.head)) + r" \\", r"\midrule", *(" & ".join(row) + r" \\" for row in rows)]
+    return "\n".join([rf"\begin{{tabular}}{{{aligned}}}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}", ""])
+
+
+LATEX = str.maketrans(
+    {c: rf"\{c}" for c in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "–": "--", "<": "$<$", ">": "$>$", "−": "$-$"}
+)
+
+
+def _escaped(text: str) -> str:
+    # A bracket that follows the end of a row would be read as the row's distance to the next.
+    return f"{{{text.translate(LATEX)}}}" if text.startswith("[") else text.translate(LATEX)

@@ -12,6 +12,7 @@ import numpy as np
 from fedgwc.algorithms.aggregate import Aggregator
 from fedgwc.core.errors import InputError
 from fedgwc.core.sampling import Rate, check_rate, cohort_size
+from fedgwc.core.search import Between
 
 MOST_VISITS = np.iinfo(np.int16).max  # the largest count of visits that a window of many clients can hold
 MEETING = 10  # where a tenth of the clients train, a client meets a given other one about once in this many of its rounds
@@ -39,10 +40,18 @@ class Settings:
     sides: Annotated[bool, "keep two more matrices: on which side of the mean losses lie, and how much they vary"] = True
     echo: Annotated[bool, "and a third: how much lower k's first loss is after j has trained; needs sides and pairs"] = True
     visits: Annotated[int, "half of all pairs have met so often at a window's end"] = 1
-    agreement: Annotated[float, "least adjusted Rand index between the cuts of two windows in a row"] = 0.94
+    agreement: Annotated[float, "least adjusted Rand index between the cuts of two windows in a row", Between(0.7, 0.99)] = 0.94
     directions: Annotated[int, "leading axes of the clients' cloud in which a cut is searched for, all or the first few"] = 6
-    contrast: Annotated[float, "in half of the rounds: variance of losses between clients over that within one, minus 1"] = 2.0
-    gain: Annotated[float, "how much better than one group several must describe clients, for each more; scale of BIC"] = 4.0
+    contrast: Annotated[
+        float,
+        "in half of the rounds: variance of losses between clients over that within one, minus 1",
+        Between(0.5, 8.0, log=True),
+    ] = 2.0
+    gain: Annotated[
+        float,
+        "how much better than one group several must describe clients, for each more; scale of BIC",
+        Between(1.0, 16.0, log=True),
+    ] = 4.0
     doubt: Annotated[float, "extra gain where too few can try the division, and again for each one that was undone"] = 11.0
     drift: Annotated[float, "divide regardless if the first step's loss is at least 1 + this times the second's"] = 1.0
     second_look: Annotated[bool, "groups are divided on trial: some clients sit out, then tell which model serves them"] = True

@@ -25,6 +25,7 @@ from fedgwc.algorithms.losses import LossStatistics
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Engine
 from fedgwc.core.sampling import cohort_size, sample
+from fedgwc.core.search import Between
 from fedgwc.core.settings import FLAT
 from fedgwc.core.types import Floats, Ids, Rng, Updates
 
@@ -38,7 +39,7 @@ class FedGWC(Groups[FedGWCState]):
     learns_from = "rewards"
     statistics: Annotated[Literal["plain", "weighted"], "of the cohort's losses: plain, or by sample counts"] = "plain"
     normalise: Annotated[bool, "divide rewards by their sum over the cohort"] = False
-    alpha: Annotated[float, "step of the running means; 0: cohort size / cluster size"] = 0.1
+    alpha: Annotated[float, "step of the running means; 0: cohort size / cluster size", Between(0.01, 0.5, log=True)] = 0.1
     start: Annotated[Literal["zero", "1/K^2"], "entries of P at the start"] = "zero"
     cohort: Annotated[Literal["rate", "same"], "same: every cluster samples as many as the whole federation would"] = "rate"
     sampling: Annotated[Literal["uniform", "rare-first"], "rare-first: with weights softmax(min count - count)"] = "rare-first"

@@ -13,6 +13,7 @@ from fedgwc.algorithms.fedgwc.interactions import Features, affinity
 from fedgwc.algorithms.fedgwc.state import Cluster
 from fedgwc.algorithms.spectral import Assign
 from fedgwc.core.errors import InputError
+from fedgwc.core.search import Between
 from fedgwc.core.types import Floats, Ids
 
 Attempt = tuple[Cluster, Ids | None, dict[int, float]]  # the cluster after it, groups [K] or None, Davies-Bouldin by their number
@@ -38,8 +39,8 @@ class SplitRule(Protocol):
 class PaperSplit:
     """Division once the mean squared change of P is small and Davies-Bouldin finds groups; the defaults are the paper's text."""
 
-    eps: Annotated[float, "P has converged when its mean squared change is below this"] = 1e-5
-    beta: Annotated[float, "spread of the RBF kernel"] = 0.5
+    eps: Annotated[float, "P has converged when its mean squared change is below this", Between(1e-7, 1e-3, log=True)] = 1e-5
+    beta: Annotated[float, "spread of the RBF kernel", Between(0.05, 5.0, log=True)] = 0.5
     n_max: Annotated[int, "most groups that are looked for"] = 5
     min_size: Annotated[int, "smallest group"] = 1
     mse_over: Annotated[Literal["matrix", "touched"], "entries whose squared change is averaged"] = "matrix"

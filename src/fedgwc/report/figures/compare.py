@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import chain, count, cycle
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,29 @@ if TYPE_CHECKING:
 LONGEST = 25  # letters of a name; a longer one would take the plot's room
 EARLY = 0.05  # of the rounds, whose steep rise may begin below the plot: it would press all that follows into a few lines
 UNITS = ((1e12, "terabytes"), (1e9, "gigabytes"), (1e6, "megabytes"), (1e3, "kilobytes"))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """An axis of effort."""
+
+    keys: tuple[str, ...]  # of metrics.jsonl, whose sum it is
+    title: str
+    label: str
+
+
+COSTS = {
+    "client_updates": Cost(("client_updates",), "by clients trained", "clients trained, in all rounds"),
+    "bytes": Cost(("bytes_down", "bytes_up"), "by what was sent", "{unit} sent, both ways"),
+}
 PREFERRED = dict(zip(("fedavg", "auto", "ifca", "fesem", "alone", "fedgwc", "cfl", "fedgwc-release"), LIGHT, strict=True))
 
 
 @styled
-def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) -> Figure:
-    """Draw `key` in per cent over rounds or sent bytes.
+def draw(methods: list[Method], key: str, label: str, *, over: str | None = None) -> Figure:
+    """Draw `key` in per cent over rounds, or over what they cost.
 
-    With `traffic`, over what was sent to and from clients.
+    `over` is a name in `COSTS`.
     """
     from matplotlib.transforms import ScaledTranslation
 
@@ -35,12 +51,12 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
     ends: Ends = {}
     left, right, low, high = np.inf, 0.0, np.inf, -np.inf
     names = short_names([m.name for m in methods])
-    scale, unit = unit_of(max((traffic_of(m, at)[-1] for m in methods if len(at := m.curve(key)[0])), default=0.0))
+    scale, unit = _scale(methods, key, over)
     for i, (method, name, look) in enumerate(zip(methods, names, looks(method_colours(methods)), strict=True)):
         at, values = method.curve(key, 100)
         if not len(at):
             continue
-        x, colour = traffic_of(method, at) / scale if traffic else at, look["color"]
+        x, colour = cost_of(method, at, over) / scale if over else at, look["color"]
         mean, spread = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else np.zeros(len(at))
         if len(values) > 1:
             ax.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
@@ -56,8 +72,8 @@ def draw(methods: list[Method], key: str, label: str, *, traffic: bool = False) 
         later = at >= EARLY * at[-1]
         low, high = min(low, np.fmin.reduce((mean - spread)[later])), max(high, np.fmax.reduce(mean + spread))
     ax.set(ylabel=label)
-    if traffic:  # methods differ in it by factors
-        ax.set(xlabel=f"{unit} sent, both ways", xlim=(left, right) if 0 < left < right else (0.1, 1))
+    if over:  # methods differ in it by factors
+        ax.set(xlabel=COSTS[over].label.format(unit=unit), xlim=(left, right) if 0 < left < right else (0.1, 1))
         log_axis(ax.xaxis)
     else:
         rounds_axis(ax, right or 1, 5)  # names beside the plot leave less room below it
@@ -105,10 +121,17 @@ def unit_of(largest: float) -> tuple[float, str]:
     return next(((size, name) for size, name in UNITS if largest >= size), UNITS[-1])
 
 
-def traffic_of(method: Method, at: Floats) -> Floats:
-    """Average over seeds the bytes sent, both ways, by the rounds `at`."""
+def _scale(methods: list[Method], key: str, over: str | None) -> tuple[float, str]:
+    """Choose the unit of a cost axis, as (how many, name)."""
+    if over != "bytes":
+        return 1.0, ""
+    return unit_of(max((cost_of(m, at, over)[-1] for m in methods if len(at := m.curve(key)[0])), default=0.0))
+
+
+def cost_of(method: Method, at: Floats, over: str) -> Floats:
+    """Average over seeds what rounds up to `at` cost."""
     total = np.zeros(len(at))
-    for key in ("bytes_down", "bytes_up"):
+    for key in COSTS[over].keys:
         rounds, values = method.curve(key)
         total += np.interp(at, rounds, values.mean(0)) if len(rounds) else 0.0
     return total
