@@ -28,7 +28,7 @@ from fedgwc.core.sampling import cohort_size, sample
 from fedgwc.core.tensors import to_device
 from fedgwc.core.types import Floats, Ids, Rng
 
-FIRST_LOOK = 1.5  # visits in the less seen half, on average over clients; every further look at twice as many
+FIRST_LOOK, AGAIN = 1.5, 1.5  # visits in the less seen half, on average over clients; and how many times as many next time
 PREFERRED = 0.75  # share of two groups' members that prefer their own model; a merger needs proof that it is less
 SETTLED = 3  # rounds that new groups train apart before their models are compared
 
@@ -145,7 +145,7 @@ class Evidence(Groups[EvidenceState]):
     # A look
 
     def _looked(self, state: EvidenceState, round: Round) -> EvidenceState:
-        """Look at groups of which twice as much is known as at the last look."""
+        """Look at groups of which half as much again is known as at the last look."""
         groups = list(state.groups)
         for i, g in enumerate(groups):
             members = state.members(i)
@@ -159,23 +159,20 @@ class Evidence(Groups[EvidenceState]):
 
     def _look(self, state: EvidenceState, i: int, round: Round, evidence: float) -> Group:
         g = state.groups[i]
-        g = replace(g, looks=g.looks + 1, next_look=2 * evidence)
+        g = replace(g, looks=g.looks + 1, next_look=AGAIN * evidence)
         seen = state.seen_in_both(i)
         if len(seen) > MOST_CLIENTS:
             seen = np.sort(seen[np.argsort(-state.visits[:, seen].min(0), kind="stable")[:MOST_CLIENTS]])
         found, chances = tree_of_cuts(state.known(seen), self.min_size, self.level, round.rng.generator(g.id, 2))
-        if not found.any():
-            return replace(g, trial=None)
+        if not found.any():  # a trial that its jury favours goes on
+            return replace(g, trial=g.trial if g.trial is not None and g.trial.won()[:, 0].min() > 0 else None)
         labels = np.full(len(state.label), -1, np.int64)
         labels[seen] = found
         labels = placed(state, i, labels)
-        if g.trial is not None and np.array_equal(g.trial.labels[seen], found):  # the same cut: its trial goes on
-            return replace(g, trial=replace(g.trial, labels=labels, chances=chances))
-        return replace(g, trial=self._trial(state, i, labels, chances))
-
-    def _spent(self, state: EvidenceState, i: int, look: int) -> float:
-        """Return what the j-th look at a group may spend: over all looks and groups, no more than `level`."""
-        return self.level / (look * (look + 1)) * float((state.label == i).mean())
+        trial = self._trial(state, i, labels, chances)
+        if g.trial is not None and len(g.trial.partner) == len(chances):  # that no such cut pays is what bets are against
+            trial = replace(trial, stakes=g.trial.stakes, rounds=g.trial.rounds)
+        return replace(g, trial=trial)
 
     # A decision
 
@@ -189,11 +186,12 @@ class Evidence(Groups[EvidenceState]):
         return state, parents
 
     def _wins(self, state: EvidenceState, i: int, trial: Trial) -> bool:
-        """Tell whether clouds and jury together leave as little doubt as the level allows.
-
-        What the jury has won counts like as many times smaller a chance of the cut.
-        """
-        return trial.doubt() <= np.log(self.level * self._spent(state, i, state.groups[i].looks))
+        """Tell whether each part is sure enough: by its jury, or by so small a chance that no jury is needed."""
+        share = float((state.label == i).mean())
+        looks = state.groups[i].looks
+        alone = self.level**2 * share / (looks * (looks + 1))  # over all looks and groups no more than level squared
+        proven = trial.won()[:, 0] >= -np.log(self.level * share)
+        return bool((proven | (trial.chances <= alone)).all())
 
     def _cut(self, state: EvidenceState, i: int, trial: Trial, round: Round, parents: Ids) -> tuple[EvidenceState, Ids]:
         old, members = state.groups[i], state.members(i)

@@ -34,10 +34,6 @@ class Trial:
     def of(cls, labels: Ids, partner: Ids, chances: Floats) -> Trial:
         return cls(labels, partner, np.zeros((len(partner), 2, len(BETS))), chances)
 
-    def doubt(self) -> float:
-        """Return the log of the chance, given what the jury has said, of the most doubtful part."""
-        return float((np.log(self.chances.clip(min=1e-300)) - self.won()[:, 0]).max())
-
     def won(self) -> Floats:
         """Return logs of the average stakes [k, 2]."""
         return np.asarray(np.logaddexp.reduce(self.stakes, axis=2) - np.log(len(BETS)))
