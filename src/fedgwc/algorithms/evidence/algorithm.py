@@ -208,7 +208,7 @@ class Evidence(Groups[EvidenceState]):
         about = {
             "cluster": old.id,
             "divides": True,
-            "sizes": np.bincount(labels[members]).tolist(),
+            "sizes": tuple(np.bincount(labels[members]).tolist()),
             "chance": float(trial.chances.max()),
             "validated": bool(state.validates),
             "rounds": trial.rounds,
