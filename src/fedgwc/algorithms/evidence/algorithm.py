@@ -20,7 +20,7 @@ from fedgwc.algorithms.evidence.cuts import MOST_CLIENTS, centres, nearest, tree
 from fedgwc.algorithms.evidence.jury import Trial, ballots, has_validation, shares_better_served
 from fedgwc.algorithms.evidence.state import EvidenceState, Gone, Group, spread_by_layer
 from fedgwc.algorithms.evidence.views import directions, less_common
-from fedgwc.algorithms.evidence.words import in_words
+from fedgwc.algorithms.evidence.words import Decision, why_divided
 from fedgwc.algorithms.groups import Groups, Parents, Plan, Round, plan_of
 from fedgwc.core.errors import InputError
 from fedgwc.core.protocols import Engine
@@ -205,17 +205,11 @@ class Evidence(Groups[EvidenceState]):
         label[members] = len(state.groups) - 1 + labels[members]
         groups = (*state.groups[:i], *state.groups[i + 1 :], *born)
         parents = np.concatenate([np.delete(parents, i), np.full(len(sizes), parents[i])])
-        about = {
-            "cluster": old.id,
-            "divides": True,
-            "sizes": tuple(np.bincount(labels[members]).tolist()),
-            "chance": float(trial.chances.max()),
-            "validated": bool(state.validates),
-            "rounds": trial.rounds,
-            "layers": dict(zip(state.blocks.names, layers.tolist(), strict=True)),
-        }
-        halves = int(np.median(state.visits[:, seen].sum(0)))
-        about["why"] = in_words(about, members, labels[members], halves)
+        parts = [members[labels[members] == j] for j in range(len(sizes))]
+        told = dict(zip(state.blocks.names, layers.tolist(), strict=True))
+        chance, visits = float(trial.chances.max()), int(np.median(state.visits[:, seen].sum(0)))
+        why = why_divided(parts, told, chance, visits, trial.rounds)
+        about = Decision(old.id, True, why, tuple(map(len, parts)), chance, trial.rounds, told)
         maps = {**state.maps, str(old.id): state.map_of(members, labels[members])}
         # Parts train apart from now on: what was seen from the common model is no evidence about them.
         state.sums[:, members], state.visits[:, members], state.turns[members] = 0, 0, 0
@@ -272,7 +266,7 @@ class Evidence(Groups[EvidenceState]):
             gone = (*gone, Gone(old.id, old.parent, old.born, round.rng.round, members))
         kept = int(state.groups[stays].id)
         why = f"{len(members)} clients of group {old.id} go back to group {kept}: either model suits the members of both alike"
-        about = {"cluster": old.id, "divides": False, "why": why}
+        about = Decision(old.id, False, why)
         state = replace(
             state,
             groups=tuple(groups),

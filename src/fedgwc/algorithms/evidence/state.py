@@ -13,6 +13,7 @@ from fedgwc.algorithms.evidence.cuts import Evidence as Known
 from fedgwc.algorithms.evidence.cuts import axes, gram
 from fedgwc.algorithms.evidence.jury import Trial
 from fedgwc.algorithms.evidence.views import Blocks
+from fedgwc.algorithms.evidence.words import Decision
 from fedgwc.algorithms.groups import GroupState
 from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Arrays, Observation
@@ -56,7 +57,7 @@ class EvidenceState(GroupState):
     gone: tuple[Gone, ...] = ()
     n_born: int = 1
     validates: bool | None = None  # whether clients hold validation samples; None: not known yet
-    decisions: tuple[dict[str, Any], ...] = ()  # of the last round
+    decisions: tuple[Decision, ...] = ()  # of the last round
     maps: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict)  # of the last round's decisions
 
     def labels(self) -> Ids:
@@ -93,7 +94,7 @@ class EvidenceState(GroupState):
     def observe(self) -> Observation:
         trials = sum(g.trial is not None for g in self.groups)
         numbers = {"looks": float(max(g.looks for g in self.groups)), "trials": float(trials)}
-        return Observation(numbers, self.maps, self.decisions)
+        return Observation(numbers, self.maps, [vars(decision) for decision in self.decisions])
 
     def tree(self) -> list[dict[str, Any]]:
         now = [(g.id, g.parent, g.born, None, self.members(i)) for i, g in enumerate(self.groups)]
