@@ -180,8 +180,8 @@ def play(case: Case, seed: int) -> dict[str, Any]:
         ever |= groups.visits > 0
         if groups.decisions or not number % 10:
             met = honest[ever[:, honest].all(0)]
-            scores = (adjusted_rand_index(truth[who], groups.label[who]) for who in (honest, met))
-            found.append((number, *(round(float(s), 4) for s in scores), len(groups.groups)))
+            all_of, met_of = (round(adjusted_rand_index(truth[who], groups.label[who]), 4) for who in (honest, met))
+            found.append((number, all_of, met_of, len(groups.groups)))
     last = found[-1]
     met_exact = next((row[0] for row in found if all(later[2] == 1 for later in found[found.index(row) :])), None)
     exact = next((row[0] for row in found if all(later[1] == 1 for later in found[found.index(row) :])), None)

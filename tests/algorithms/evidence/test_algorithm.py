@@ -44,7 +44,8 @@ def points(truth: Ids, apart: float) -> Floats:
 
 def played(engine: Clients, n: int, rounds: int, rate: float = 1.0) -> tuple[Any, list[Any]]:
     method = Method(Evidence(), rate=rate)
-    state, decisions = begin(method, torch.zeros(WIDTH, dtype=torch.float64), n), []
+    state = begin(method, torch.zeros(WIDTH, dtype=torch.float64), n)
+    decisions: list[Any] = []
     for number in range(1, rounds + 1):
         state = method.round(state, engine, Rng(3, number))
         decisions += method.observe(state).decisions

@@ -163,7 +163,10 @@ class Evidence(Groups[EvidenceState]):
         seen = state.seen_in_both(i)
         if len(seen) > MOST_CLIENTS:
             seen = np.sort(seen[np.argsort(-state.visits[:, seen].min(0), kind="stable")[:MOST_CLIENTS]])
-        found, chances = tree_of_cuts(state.known(seen), self.min_size, self.level, round.rng.generator(g.id, 2))
+        known = state.known(seen)
+        found, chances = tree_of_cuts(
+            known, self.min_size, self.level, self._sure(state, i, g.looks), round.rng.generator(g.id, 2)
+        )
         if not found.any():  # a trial that its jury favours goes on
             return replace(g, trial=g.trial if g.trial is not None and g.trial.won()[:, 0].min() > 0 else None)
         labels = np.full(len(state.label), -1, np.int64)
@@ -187,11 +190,12 @@ class Evidence(Groups[EvidenceState]):
 
     def _wins(self, state: EvidenceState, i: int, trial: Trial) -> bool:
         """Tell whether each part is sure enough: by its jury, or by so small a chance that no jury is needed."""
-        share = float((state.label == i).mean())
-        looks = state.groups[i].looks
-        alone = self.level**2 * share / (looks * (looks + 1))  # over all looks and groups no more than level squared
-        proven = trial.won()[:, 0] >= -np.log(self.level * share)
-        return bool((proven | (trial.chances <= alone)).all())
+        proven = trial.won()[:, 0] >= -np.log(self.level * float((state.label == i).mean()))
+        return bool((proven | (trial.chances <= self._sure(state, i, state.groups[i].looks))).all())
+
+    def _sure(self, state: EvidenceState, i: int, look: int) -> float:
+        """Return the chance at which no jury is needed: over all looks and groups, no more than `level` squared."""
+        return self.level**2 * float((state.label == i).mean()) / (look * (look + 1))
 
     def _cut(self, state: EvidenceState, i: int, trial: Trial, round: Round, parents: Ids) -> tuple[EvidenceState, Ids]:
         old, members = state.groups[i], state.members(i)

@@ -97,12 +97,12 @@ def _clouds(known: Evidence, values: Floats, rng: np.random.Generator) -> Floats
     # Of noise alone, eigenvalues come in pairs of either sign; what is left of a pair is the clients' own.
     own = (values[: n // 2] + values[::-1][: n // 2]).clip(min=0) / (n - 1)
     r = len(own)
-    cloud = rng.standard_normal((SIMULATED, n, r)) * np.sqrt(own)
+    cloud: Floats = rng.standard_normal((SIMULATED, n, r)) * np.sqrt(own)
     spread = np.sqrt(variance / directions / known.visits)  # [2, n] of the noise along one direction
     halves = (cloud + rng.standard_normal(cloud.shape) * half[:, None] for half in spread)
     # Noise in all the other directions: a sum of so many products is normal.
     rest = rng.standard_normal((SIMULATED, n, n)) * np.sqrt(max(directions - r, 0)) * spread[0][:, None] * spread[1]
-    return gram(*halves) + (rest + np.swapaxes(rest, -1, -2)) / 2
+    return np.asarray(gram(*halves) + (rest + np.swapaxes(rest, -1, -2)) / 2)
 
 
 def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple[tuple[str, int], tuple[float, Ids]]]:
@@ -159,19 +159,21 @@ def nearest(means: Floats, middle: Floats) -> Ids:
     return np.asarray((-2 * means @ middle.T + (middle**2).sum(1)).argmin(1), np.int64)
 
 
-def tree_of_cuts(known: Evidence, smallest: int, level: float, rng: np.random.Generator) -> tuple[Ids, Floats]:
+def tree_of_cuts(known: Evidence, smallest: int, level: float, sure: float, rng: np.random.Generator) -> tuple[Ids, Floats]:
     """Cut, and cut the parts, while cuts stand out and hold.
 
-    Labels [n], and for each part the chance of the cut that made it. A part is tested at its share of the level. Without any
-    cut all labels are 0.
+    Labels [n], and for each part the chance of the cut that made it. A part is tested at its share of the level, or of `sure`
+    where the first cut is that clear: what is sure must not wait for what is not. Without any cut all labels are 0.
     """
     n = known.means.shape[1]
-    labels, chances, todo = np.zeros(n, np.int64), [1.0], [np.arange(n)]
+    labels, chances, todo, asked = np.zeros(n, np.int64), [1.0], [np.arange(n)], level
     while todo:
         part = todo.pop()
         cut = best_cut(known.of(part), smallest, rng)
-        if cut is None or cut.chance > level * len(part) / n or cut.holds < HOLDS:
+        if cut is None or cut.chance > asked * len(part) / n or cut.holds < HOLDS:
             continue
+        if len(part) == n and cut.chance <= sure:
+            asked = sure
         k, kept = cut.labels.max() + 1, labels[part[0]]
         labels[part] = np.where(cut.labels == 0, kept, len(chances) - 1 + cut.labels)
         chances[kept] = cut.chance

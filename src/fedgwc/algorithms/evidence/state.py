@@ -89,7 +89,7 @@ class EvidenceState(GroupState):
 
     def seen_in_both(self, i: int) -> Ids:
         members = self.members(i)
-        return members[self.visits[:, members].min(0) > 0]
+        return np.asarray(members[self.visits[:, members].min(0) > 0])
 
     def observe(self) -> Observation:
         trials = sum(g.trial is not None for g in self.groups)
@@ -140,4 +140,4 @@ def spread_by_layer(known: Known, labels: Ids, blocks: int) -> Floats:
         between[:, labels == j] = means[:, labels == j].mean(1, keepdims=True)
     parts = [np.array_split((x[0] * x[1]).sum(0), blocks) for x in (between, means)]
     shares = [b.sum() / max(a.sum(), 1e-30) for b, a in zip(*parts, strict=True)]
-    return np.clip(shares, 0.0, 1.0)
+    return np.asarray(np.clip(shares, 0.0, 1.0))
