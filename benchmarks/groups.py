@@ -1,6 +1,7 @@
 """Which groups `evidence` finds, how soon, and how often it divides a federation that has none.
 
     python -m benchmarks.groups silos single readme five liars        # on a CPU
+    python -m benchmarks.groups simulated                             # 2,000 clouds of each kind, no training
     python -m benchmarks.groups cifar100 --first 1000 --seeds 5       # needs CIFAR-100 in $FEDGWC_DATA, and a GPU
 
 Each row is printed as it is finished; results/groups/NAME.json holds every run with its seed, its settings and the commit.
@@ -24,6 +25,8 @@ import torch
 from torch import Tensor
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.algorithms.evidence.cuts import HOLDS, best_cut
+from fedgwc.algorithms.evidence.cuts import Evidence as Known
 from fedgwc.algorithms.method import Method
 from fedgwc.core.protocols import Engine
 from fedgwc.core.settings import override, plain
@@ -38,6 +41,7 @@ from fedgwc.metrics import adjusted_rand_index
 from fedgwc.runs.experiment import load
 
 ROOT = Path(__file__).parents[1]
+FEDERATIONS = 2000  # simulated ones, of each kind
 
 
 @dataclass(frozen=True)
@@ -211,20 +215,55 @@ def rows(name: str, first: int, seeds: int) -> Iterator[tuple[Case, list[dict[st
         yield case, runs
 
 
+CLOUDS: dict[str, Callable[[np.random.Generator, int], Any]] = {
+    "gaussian": lambda draw, n: draw.standard_normal((n, WIDTH)) / np.arange(1, WIDTH + 1),
+    "heavy tails, t with 3 degrees": lambda draw, n: draw.standard_t(3, (n, WIDTH)) / np.arange(1, WIDTH + 1),
+    **{f"label mixes, Dirichlet {a:g}": partial(lambda a, draw, n: mixes(a, draw, n), a) for a in (0.1, 1.0, 10.0, 1000.0)},
+}
+WIDTH = 40  # numbers of a simulated sketch
+
+
+def mixes(alpha: float, draw: np.random.Generator, n: int) -> Any:
+    """Place clients by their mix of ten labels, with a spread of 1."""
+    places = draw.dirichlet(np.full(10, alpha), n)
+    return np.pad((places - 0.1) * np.sqrt(10 * alpha + 1) / 0.3 / np.sqrt(10), ((0, 0), (0, WIDTH - 10)))
+
+
+def simulated(federations: int) -> dict[str, dict[str, float]]:
+    """Cut federations without groups, of 6, 12 and 30 clients with 1 to 16 visits each, and count small chances."""
+    shares = {}
+    for name, cloud in CLOUDS.items():
+        chances = []
+        for seed in range(federations):
+            draw = np.random.default_rng([seed, 7])
+            n = (6, 12, 30)[seed % 3]
+            visits = draw.integers(1, 17, (2, n)).astype(float)
+            means = cloud(draw, n) + draw.standard_normal((2, n, WIDTH)) / np.sqrt(visits)[..., None]
+            cut = best_cut(Known(means, visits), 3, draw)
+            chances.append(1.0 if cut is None or cut.holds < HOLDS else cut.chance)
+        shares[name] = {f"at most {level:g}": float(np.mean(np.array(chances) <= level)) for level in (0.05, 0.01, 0.00125)}
+        print(name, shares[name], flush=True)
+    return shares
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(prog="python -m benchmarks.groups", description=__doc__)
-    arguments.add_argument("names", nargs="+", choices=CASES)
+    arguments.add_argument("names", nargs="+", choices=[*CASES, "simulated"])
     arguments.add_argument("--first", type=int, default=1000, help="the first seed")
     arguments.add_argument("--seeds", type=int, default=5)
     options = arguments.parse_args()
     torch.set_num_threads(1)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    for name in options.names:
-        kept: dict[str, Any] = {"commit": commit, "settings": plain(ALGORITHMS["evidence"]), "runs": {}}
+    kept: dict[str, Any]
+    (ROOT / "results/groups").mkdir(parents=True, exist_ok=True)
+    if "simulated" in options.names:
+        kept = {"commit": commit, "federations of each kind": FEDERATIONS, "shares": simulated(FEDERATIONS)}
+        write_atomically(ROOT / "results/groups/simulated.json", json.dumps(kept, indent=1).encode())
+    for name in (name for name in options.names if name != "simulated"):
+        kept = {"commit": commit, "settings": plain(ALGORITHMS["evidence"]), "runs": {}}
         for case, runs in rows(name, options.first, options.seeds):
             kept["runs"][case.name] = {"rounds": case.rounds, "seeds": runs}
             path = ROOT / "results/groups" / f"{name}.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(kept, indent=1).encode())
 
 

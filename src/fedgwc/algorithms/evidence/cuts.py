@@ -6,7 +6,7 @@ nothing about noise in the other: products of one half with the other are unbias
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,13 @@ MOST_GROUPS = 6  # of one cut; more come from cutting the parts
 AXES = (2, 3, 4, 6, 8, 10)  # in which a branch is looked for, if there are three times as many clients
 SIMULATED = 99  # clouds; smaller chances are read off a Gumbel curve through their largest deviations
 MOST_CLIENTS = 400  # that a cut is made from, those seen most often; others go to the nearest group
+CLEARLY_NOT = 0.3  # chance at which no more clouds are simulated
+FEWEST = 6  # clouds with a cut of this kind whose parts are large enough: below, it is not judged
 HOLDS = 0.8  # agreement (adjusted Rand index) of a cut with what either half makes of the other's
+
+
+Key = tuple[str, int]  # the kind of a cut and its number of axes
+Candidates = Mapping[Key, tuple[float, Ids]]
 
 
 @dataclass(frozen=True)
@@ -79,33 +85,45 @@ def best_cut(known: Evidence, smallest: int, rng: np.random.Generator) -> Cut | 
     seen = dict(_candidates(values, places, smallest))
     if not seen:
         return None
-    clouds = [dict(_candidates(v, p, 1)) for v, p in zip(*axes(_clouds(known, values, rng)), strict=True)]
-    null = {key: np.array([cloud[key][0] for cloud in clouds if key in cloud]) for key in seen}
-    usual = {key: (x.mean(), x.std() + 1e-9) for key, x in null.items() if len(x) > SIMULATED // 2}
-    if not usual:
-        return None
-    largest = [max((usual[key][0] - cloud[key][0]) / usual[key][1] for key in usual if key in cloud) for cloud in clouds]
-    deviation, key = max(((usual[key][0] - seen[key][0]) / usual[key][1], key) for key in usual)
+    clouds: list[dict[Key, tuple[float, Ids]]] = []
+    chance, key = 1.0, next(iter(seen))
+    for many in (SIMULATED // 4, SIMULATED):  # a quarter tells where there is nothing to see
+        more = _clouds(known, values, many - len(clouds), rng)
+        clouds += [dict(_candidates(v, p, smallest)) for v, p in zip(*axes(more), strict=True)]
+        chance, key = _clearest(seen, clouds)
+        if chance > CLEARLY_NOT:
+            break
     labels = seen[key][1]
-    return Cut(labels, float(gumbel_r.sf(deviation, *gumbel_r.fit(largest))), agreement(known, labels))
+    return Cut(labels, chance, agreement(known, labels))
 
 
-def _clouds(known: Evidence, values: Floats, rng: np.random.Generator) -> Floats:
+def _clearest(seen: Candidates, clouds: Sequence[Candidates]) -> tuple[float, Key]:
+    """Find the cut that deviates most from its like in clouds, and the chance that a cloud's best does so."""
+    null = {key: np.array([cloud[key][0] for cloud in clouds if key in cloud]) for key in seen}
+    usual = {key: (x.mean(), x.std() + 1e-9) for key, x in null.items() if len(x) >= FEWEST}
+    if not usual:
+        return 1.0, next(iter(seen))
+    every = ([(usual[key][0] - cloud[key][0]) / usual[key][1] for key in usual if key in cloud] for cloud in clouds)
+    deviation, key = max(((usual[key][0] - seen[key][0]) / usual[key][1], key) for key in usual)
+    return float(gumbel_r.sf(deviation, *gumbel_r.fit([max(each) for each in every if each]))), key
+
+
+def _clouds(known: Evidence, values: Floats, many: int, rng: np.random.Generator) -> Floats:
     """Simulate Gram matrices of one Gaussian cloud, as wide and as noisy as what was seen."""
     n = len(values)
     variance, directions = noise(known)
     # Of noise alone, eigenvalues come in pairs of either sign; what is left of a pair is the clients' own.
     own = (values[: n // 2] + values[::-1][: n // 2]).clip(min=0) / (n - 1)
     r = len(own)
-    cloud: Floats = rng.standard_normal((SIMULATED, n, r)) * np.sqrt(own)
+    cloud: Floats = rng.standard_normal((many, n, r)) * np.sqrt(own)
     spread = np.sqrt(variance / directions / known.visits)  # [2, n] of the noise along one direction
     halves = (cloud + rng.standard_normal(cloud.shape) * half[:, None] for half in spread)
     # Noise in all the other directions: a sum of so many products is normal.
-    rest = rng.standard_normal((SIMULATED, n, n)) * np.sqrt(max(directions - r, 0)) * spread[0][:, None] * spread[1]
+    rest = rng.standard_normal((many, n, n)) * np.sqrt(max(directions - r, 0)) * spread[0][:, None] * spread[1]
     return np.asarray(gram(*halves) + (rest + np.swapaxes(rest, -1, -2)) / 2)
 
 
-def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple[tuple[str, int], tuple[float, Ids]]]:
+def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple[Key, tuple[float, Ids]]]:
     """Yield cuts with a number each, the smaller the clearer: the log of what they leave unexplained.
 
     "parts": Ward's k groups in the leading k - 1 axes; the share of spread within them. "rest": one branch of Ward's tree in r
