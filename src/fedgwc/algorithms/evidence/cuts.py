@@ -91,7 +91,7 @@ def best_cut(known: Evidence, smallest: int, rng: np.random.Generator) -> Cut | 
         more = _clouds(known, values, many - len(clouds), rng)
         clouds += [dict(_candidates(v, p, smallest)) for v, p in zip(*axes(more), strict=True)]
         chance, key = _clearest(seen, clouds)
-        if chance > CLEARLY_NOT:
+        if CLEARLY_NOT < chance < 1:  # 1: too few clouds have such a cut
             break
     labels = seen[key][1]
     return Cut(labels, chance, agreement(known, labels))
