@@ -75,5 +75,5 @@ def less_common(seen: Floats, group: Ids) -> Floats:
     cohort shows nothing.
     """
     n = np.bincount(group)
-    means = np.stack([np.bincount(group, column) for column in seen.T], 1) / n.clip(min=1)[:, None]
+    means = (group == np.arange(len(n))[:, None]) @ seen / n.clip(min=1)[:, None]
     return np.asarray((seen - means[group]) * (n / (n - 1).clip(min=1))[group, None])
