@@ -119,7 +119,7 @@ def run(method: str, way: str, settings: dict[str, Any], name: str, seed: int) -
 
 
 def measure() -> dict[str, Any]:
-    jobs = [("fedavg", "`fedavg`", {}, name) for name in FEDERATIONS]
+    jobs: list[tuple[str, str, dict[str, Any], str]] = [("fedavg", "`fedavg`", {}, name) for name in FEDERATIONS]
     jobs += [("ifca", way, settings, name) for way, settings in IFCA_WAYS.items() for name in IFCA_ON]
     jobs += [("cfl", way, settings, name) for way, settings in CFL_WAYS.items() for name in FEDERATIONS]
     rows = []
@@ -164,7 +164,7 @@ def main() -> None:
         write_atomically(RESULTS, (json.dumps(measure(), indent=1) + "\n").encode())
     found = json.loads(RESULTS.read_text(encoding="utf-8"))
     made = tables(found)
-    found["tables"] = {method: asdict(table) for method, table in made.items()}  # so that each number of a page is in the file
+    found["tables"] = {name: {"head": t.head, "rows": t.rows} for name, t in made.items()}  # so that each number is in the file
     write_atomically(RESULTS, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
     for method, table in made.items():
         page = PAGES[method]

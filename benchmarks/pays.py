@@ -78,9 +78,13 @@ METHODS: dict[str, list[tuple[Tables, float]]] = {  # trials: settings and learn
     **{name: [({}, lr) for lr in RATES] for name in ("alone", "fedavg", "given", "cfl", "fedgwc", "auto")},
     **{name: list(itertools.product(THREE, TWO_RATES)) for name in ("ifca", "fesem")},
 }
-OF_CIFAR_METHODS = {name: [({}, 0.01)] for name in ("alone", "fedavg", "given", "auto")} | {"ifca": [({"k": 3}, 0.01)]}
+BY_ITSELF: Tables = {}  # no settings of its own
+OF_CIFAR_METHODS: dict[str, list[tuple[Tables, float]]] = {
+    name: [(BY_ITSELF, 0.01)] for name in ("alone", "fedavg", "given", "auto")
+} | {"ifca": [({"k": 3}, 0.01)]}
 TOGETHER = 8  # runs on a GPU
-Cell = tuple[str, str, str, Tables, float, int]  # data, kind, method, settings, learning rate, seed
+Cell = tuple[str, str, str, Tables, float, int]
+CELL = ("data", "kind", "method", "settings", "lr", "seed")
 
 
 def experiment(data: str, kind: str, method: str, settings: Tables, lr: float, seed: int) -> Experiment:
@@ -140,26 +144,47 @@ def measured(jobs: Sequence[Experiment], together: bool) -> Iterator[dict[str, A
         done = run_together(list(zip(jobs, folders, strict=True))) if together else map(run, jobs, folders)
         for job, result in zip(jobs, done, strict=True):
             effort = {key: result.last[key] for key in ("client_updates", "bytes_up", "evaluations", "seconds")}
-            found = {key: result.last[key] for key in ("clusters", "ari") if key in result.last}
-            yield {**found, **effort, "served": list(with_local_steps(job, result.clustering))}
+            groups: dict[str, Any] = {key: result.last[key] for key in ("clusters", "ari") if key in result.last}
+            yield {**groups, **effort, "served": list(with_local_steps(job, result.clustering))}
 
 
-def measure_all(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """Measure cells: in processes on a CPU, on one stacked axis on a GPU."""
-    began, found = time.monotonic(), []
-    for i, (cell, row) in enumerate(_rows(cells), 1):
-        found.append({**dict(zip(("data", "kind", "method", "settings", "lr", "seed"), cell, strict=True)), **row})
-        left = (time.monotonic() - began) / i * (len(cells) - i)
-        print(
-            f"{i}/{len(cells)} {' '.join(map(str, cell))}: {row['served'][0]['accuracy']:.3f}; {left:.0f} s left", file=sys.stderr
-        )
-    return found
+class Kept:
+    """Rows of a results file: what is there is not measured again, and each new row is written at once."""
+
+    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+        self.path, self.about = path, dict(about)
+        self.rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
+
+    def of(self, cells: Sequence[Cell]) -> list[dict[str, Any]]:
+        """Return the rows of cells; measure those that are missing."""
+        there = [cell_of(row) for row in self.rows]
+        missing, began = [cell for cell in cells if cell not in there], time.monotonic()
+        for i, (cell, row) in enumerate(_rows(missing), 1):
+            self.rows.append({**dict(zip(CELL, cell, strict=True)), **row})
+            self._write()
+            left = (time.monotonic() - began) / i * (len(missing) - i)
+            text = f"{i}/{len(missing)} {' '.join(map(str, cell))}: {row['served'][0]['accuracy']:.3f}; {left:.0f} s left"
+            print(text, file=sys.stderr, flush=True)
+        return [row for row in self.rows if cell_of(row) in cells]
+
+    def _write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        rows = sorted(self.rows, key=lambda row: [str(row[key]) for key in CELL])
+        lines = ",\n".join(json.dumps(row) for row in rows)
+        text = f'{{"about": {json.dumps(self.about)},\n"rows": [\n{lines}\n]}}\n'
+        self.path.write_text(text, encoding="utf-8")
+
+
+def cell_of(row: Mapping[str, Any]) -> Cell:
+    data, kind, method, settings, lr, seed = (row[key] for key in CELL)
+    return data, kind, method, settings, lr, seed
 
 
 def _rows(cells: Sequence[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:
     if torch.cuda.is_available() and cells and cells[0][0] == "cifar100":
         for _, alike in itertools.groupby(sorted(cells, key=lambda cell: cell[1]), key=lambda cell: cell[1]):
-            for some in itertools.batched(alike, TOGETHER):
+            same = list(alike)
+            for some in (same[at : at + TOGETHER] for at in range(0, len(same), TOGETHER)):
                 yield from zip(some, measured([experiment(*cell) for cell in some], together=True), strict=True)
         return
     with multiprocessing.get_context("spawn").Pool(cores()) as pool:
@@ -171,15 +196,14 @@ def _with_cell(cell: Cell) -> tuple[Cell, dict[str, Any]]:
     return cell, next(measured([experiment(*cell)], together=False))
 
 
-def run_data(data: str, n_seeds: int) -> dict[str, Any]:
+def run_data(data: str, n_seeds: int, kept: Kept) -> None:
     """Tune on one seed, then measure each method's choice on others."""
     methods = OF_CIFAR_METHODS if data == "cifar100" else METHODS
     plans = [(kind, method) for kind in KINDS for method in methods]
     trials = [(data, kind, m, *trial, TUNING) for kind, m in plans if len(methods[m]) > 1 for trial in methods[m]]
-    tried = measure_all(trials)
+    tried = kept.of(trials)
     chosen = {(kind, m): best_trial([t for t in tried if (t["kind"], t["method"]) == (kind, m)], methods[m]) for kind, m in plans}
-    reports = [(data, kind, m, *chosen[kind, m], seed) for seed in range(n_seeds) for kind, m in plans]
-    return {"trials": tried, "runs": sorted(measure_all(reports), key=lambda r: (r["kind"], r["method"], r["seed"]))}
+    kept.of([(data, kind, m, *chosen[kind, m], seed) for seed in range(n_seeds) for kind, m in plans])
 
 
 def best_trial(tried: Sequence[dict[str, Any]], trials: Sequence[tuple[Tables, float]]) -> tuple[Tables, float]:
@@ -197,34 +221,30 @@ def validated(row: Mapping[str, float]) -> tuple[float, float]:
 # The page
 
 
-def table(runs: Sequence[dict[str, Any]]) -> Table:
-    """Tabulate methods, with differences to training alone over seeds."""
-    rows = []
-    for kind in KINDS:
-        of_kind = [r for r in runs if r["kind"] == kind]
-        alone = {r["seed"]: r["served"][0]["accuracy"] for r in of_kind if r["method"] == "alone"}
-        for method in dict.fromkeys(r["method"] for r in of_kind):
-            mine = [r for r in of_kind if r["method"] == method]
-            for longer in (False, True) if method != "alone" else (False,):
-                served = [max(r["served"], key=validated) if longer else r["served"][0] for r in mine]
-                gains = [100 * (row["accuracy"] - alone[r["seed"]]) for row, r in zip(served, mine, strict=True)]
-                name = f"{method} + local steps" if longer else method
-                times = "/".join(map(str, sorted({row["times"] for row in served}))) if longer else "–"
-                rows.append([kind, name, *(_mean(served, key) for key in SHOWN), interval(gains), _clusters(mine), times])
-    return Table(["federation", "method", *SHOWN.values(), "points over alone", "groups", "times alone"], rows)
+def table(runs: Sequence[dict[str, Any]], longer: bool) -> Table:
+    """Tabulate accuracies of training alone, and the other methods' differences to it over seeds.
+
+    As clients are served, or after the number of `longer` local steps that each run's validation samples choose.
+    """
+    names = list(dict.fromkeys(name for name in METHODS if any(run["method"] == name for run in runs)))
+    rows = [[f"`{name}`", *(_cell(runs, kind, name, longer) for kind in KINDS)] for name in names]
+    return Table(["", *KINDS], rows)
 
 
-SHOWN = {"accuracy": "accuracy %", "balanced_accuracy": "balanced %", "accuracy_p10": "10th percentile %"}
+def _cell(runs: Sequence[dict[str, Any]], kind: str, method: str, longer: bool) -> str:
+    of_kind = [r for r in runs if r["kind"] == kind]
+    alone = {r["seed"]: 100 * r["served"][0]["accuracy"] for r in of_kind if r["method"] == "alone"}
+    mine = {r["seed"]: 100 * served(r, longer)["accuracy"] for r in of_kind if r["method"] == method}
+    if not mine:
+        return ""
+    if method == "alone":
+        return f"{statistics.mean(alone.values()):.1f} %"
+    return interval([mine[seed] - alone[seed] for seed in mine])
 
 
-def _mean(rows: Sequence[Mapping[str, float]], key: str) -> str:
-    return f"{100 * statistics.mean(row[key] for row in rows):.1f}"
-
-
-def _clusters(runs: Sequence[Mapping[str, Any]]) -> str:
-    if runs[0]["method"] == "alone":
-        return "–"
-    return f"{statistics.mean(r['clusters'] for r in runs):.1f}"
+def served(run: Mapping[str, Any], longer: bool) -> Mapping[str, float]:
+    rows: list[dict[str, float]] = run["served"]
+    return max(rows, key=validated) if longer and run["method"] != "alone" else rows[0]
 
 
 def interval(gains: Sequence[float]) -> str:
@@ -236,14 +256,16 @@ def interval(gains: Sequence[float]) -> str:
     return f"{mean:+.1f} ± {half:.1f}"
 
 
-def write_page() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+def with_tables(text: str) -> str:
+    """Return the page with the tables of all result files."""
     for path in sorted(RESULTS.glob("*.json")):
-        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-        start, end = f"<!-- pays {path.stem} -->", f"<!-- /pays {path.stem} -->"
-        before, _, rest = text.partition(start)
-        text = f"{before}{start}\n{markdown(table(runs))}{end}{rest.partition(end)[2]}"
-    PAGE.write_text(text, encoding="utf-8")
+        runs = [row for row in json.loads(path.read_text(encoding="utf-8"))["rows"] if row["seed"] < TUNING]
+        for longer, name in ((False, "served"), (True, "longer")):
+            start, end = f"<!-- table {path.stem}_{name} -->\n", "<!-- end -->"
+            before, found, rest = text.partition(start)
+            if found:
+                text = f"{before}{start}{markdown(table(runs, longer))}{end}{rest.partition(end)[2]}"
+    return text
 
 
 def main() -> None:
@@ -255,14 +277,11 @@ def main() -> None:
     parser.add_argument("--page", action="store_true")
     args = parser.parse_args()
     for data in args.data:
-        began = time.monotonic()
-        found = run_data(data, args.seeds)
         about = {"command": f"python -m benchmarks.pays {data} --seeds {args.seeds}", "commit": args.commit or commit()}
-        about |= {"date": date.today().isoformat(), "machine": machine(), "seconds": round(time.monotonic() - began)}
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / f"{data}.json").write_text(json.dumps({"about": about, **found}, indent=1) + "\n", encoding="utf-8")
+        about |= {"date": date.today().isoformat(), "machine": machine(), "selection": "validation samples of seed 10000"}
+        run_data(data, args.seeds, Kept(args.out / f"{data}.json", about))
     if args.page:
-        write_page()
+        PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def commit() -> str:

@@ -24,7 +24,7 @@ TABLES: dict[str, Any] = {
     "evaluate": {"every": 5, "checkpoint_seconds": 0.02},
 }
 # So that trees are cut down too: splits within a few rounds.
-EAGER = {
+EAGER: dict[str, dict[str, Any]] = {
     "auto": {"visits": 1, "min_size": 2, "contrast": 0.0, "agreement": -1.0, "gain": -1e9},
     "fedgwc": {"eps": 1e-2, "min_size": 2},
     "fedgwc-release": {"eps": 1e-2, "min_size": 2, "groups_by_cohort": False},

@@ -248,6 +248,7 @@ def test_runs_in_parallel_equal_runs_in_a_row(tmp_path: Path) -> None:
         ({"sweeps": ["seed=1,2"]}, "several seeds are --seeds N"),
         ({"reference": "cfl"}, "--reference must be one of the methods compared, fedavg, ifca; got 'cfl'"),
         ({"scoring": Scoring(when="best"), "sets": [*QUICK, "data.validation=0"]}, r"--when best reads.*data\.validation=0\.2"),
+        ({"resume": True}, "--resume needs --out with its folder"),
         ({"n_seeds": 0}, "--seeds must be at least 1"),
         ({"n_seeds": 10**11}, "at most 10,000 runs; take fewer seeds .got 100000000000., values or algorithms"),
         ({"sweeps": [f"{key}={','.join(map(str, range(1, 200)))}" for key in ("ifca.k", "rounds")]}, "at most 10,000 runs"),

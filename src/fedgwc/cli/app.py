@@ -81,6 +81,9 @@ def compare(
     when: Annotated[
         str, typer.Option("--when", help="last; best: the round that is best on validation; mean: of the last 10 evaluations.")
     ] = "last",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the comparison in --out; without it, the same command does so too.")
+    ] = False,
 ) -> None:
     """Compare several algorithms on the same federations: paired differences over seeds, with intervals.
 
@@ -93,7 +96,7 @@ def compare(
 
     if equal is not None:
         raise InputError("--equal is --budget now: write --budget updates=N; FedAvg trains N = rounds x rate x clients of them")
-    names, sets = _names(algorithms), _with_budgets(sets, budget)
+    names, sets, scoring = _names(algorithms), _with_budgets(sets, budget), Scoring(metric, when)
     if tune and (sweep or tuned):
         raise InputError("--tune searches settings anew, and --sweep or --tuned says which they are; take one of them")
     if tune:
@@ -104,7 +107,7 @@ def compare(
         from fedgwc.cli.tune import with_tuned
 
         sets = with_tuned(tuned, names, sets)
-    compare_command(recipe, names, seeds, sets, out, scale, sweep or [], jobs, reference, Scoring(metric, when))
+    compare_command(recipe, names, seeds, sets, out, scale, sweep or [], jobs, reference, scoring, resume)
 
 
 @app.command()

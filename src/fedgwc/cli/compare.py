@@ -49,6 +49,7 @@ def compare_command(
     jobs: int = 0,
     reference: str | None = None,
     scoring: Scoring | None = None,
+    resume: bool = False,
 ) -> None:
     """Run all, write and show the tables; exit code 1 if a run failed."""
     scoring = scoring or Scoring()
@@ -58,6 +59,8 @@ def compare_command(
         algorithms = list(ALGORITHMS)
     for name in algorithms:
         entry_named(ALGORITHMS, name, "algorithm")
+    if resume and (out is None or not out.is_dir()):
+        raise InputError("say which comparison to resume: --resume needs --out with its folder")
     against = checked_reference(reference, algorithms)
     runs = plan_runs(recipe, algorithms, n_seeds, sets, scale, sweeps or [])
     scoring.check([run.job for run in runs])

@@ -11,6 +11,7 @@ from hashlib import sha256
 from fedgwc.algorithms.alone import Alone
 from fedgwc.algorithms.fedavg import OneGroup
 from fedgwc.algorithms.fesem import FeSEM
+from fedgwc.algorithms.given import Given
 from fedgwc.algorithms.ifca import IFCA
 from fedgwc.algorithms.method import Method
 from fedgwc.core.assignments import Assignment, parse_assignment, parse_axis
@@ -87,4 +88,4 @@ def finds_clusters(algorithm: object) -> str:
     Given by a `k`; or it is no question.
     """
     who = algorithm.who if isinstance(algorithm, Method) else algorithm
-    return "no" if isinstance(who, IFCA | FeSEM) else "/" if isinstance(who, OneGroup | Alone) else "yes"
+    return "no" if isinstance(who, IFCA | FeSEM | Given) else "/" if isinstance(who, OneGroup | Alone) else "yes"
