@@ -49,7 +49,7 @@ def differences(one: Path, two: Path) -> list[str]:
 def _content(path: Path) -> dict[str, bytes]:
     """Every result of a run by name, as bytes."""
     folder = RunFolder(path)
-    rows = [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in folder.metrics()]
+    rows = [{k: v for k, v in row.items() if not k.endswith("seconds") and k != "peak_memory_bytes"} for row in folder.metrics()]
     found = {"metrics.jsonl": json.dumps(rows).encode(), "state": _state(folder)}
     found |= {f"trace {name}": pack(array) for name, array in folder.trace().items()}
     for file in sorted(p for p in path.rglob("*") if p.is_file()):

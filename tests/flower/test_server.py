@@ -33,7 +33,7 @@ from .grids import LocalGrid
 from .spoiling import vector
 from .worlds import QUICK, BlobJob, MakeWorld, driver, nodes_for
 
-CLOCKS = {"seconds": 0, "server_seconds": 0}
+CLOCKS = {"seconds": 0, "server_seconds": 0, "peak_memory_bytes": 0}
 STATES = ("fedavgm", "ifca", "fesem", "cfl", "auto")  # one algorithm for every kind of state
 
 

@@ -30,4 +30,4 @@ class Stopped(Protocol):
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in rows]
+    return [{k: v for k, v in row.items() if not k.endswith("seconds") and k != "peak_memory_bytes"} for row in rows]

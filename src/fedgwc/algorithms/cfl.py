@@ -102,7 +102,7 @@ class CFL(Groups[CFLState]):
     learns_from = "updates"
 
     eps1: Annotated[float, "the cluster stands still when its mean update is shorter", Between(0.05, 0.8, log=True)] = 0.2
-    eps2: Annotated[float, "and somebody still pulls when the longest update is longer", Between(0.5, 1.0)] = 0.9
+    eps2: Annotated[float, "and somebody still pulls when the longest update is longer", Between(0.5, 0.99)] = 0.9
     lengths: Annotated[
         Literal["relative", "absolute"], "eps1 and eps2 are shares of the longest update the cluster has seen, or lengths"
     ] = "relative"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -90,6 +91,9 @@ def _do_seed(job: Experiment, path: Path, reporter: Reporter) -> TrialResult:
         return ended(FAILED, problem=os_error_text(error))
     except KeyboardInterrupt:
         return TrialResult(INTERRUPTED)
+    except Exception as error:  # of somebody's own algorithm, perhaps: the other trials go on
+        traceback.print_exc()
+        return ended(FAILED, problem=f"{type(error).__name__}: {error}".splitlines()[0])
     if not result.finished:
         return TrialResult(INTERRUPTED)
     accuracy, negative_loss = validation_rank(result.last)
