@@ -41,7 +41,9 @@ class Evidence(Groups[EvidenceState]):
 
     sketch: Annotated[int, "numbers kept of each update and half; more of them blur differences less"] = 512
     min_size: Annotated[int, "smallest group"] = 3
-    level: Annotated[float, "chance of dividing a federation without groups, over its whole life"] = 0.05
+    level: Annotated[
+        float, "error of each test, of clouds at a look and of a jury's bets; squared, over all looks, where no jury decides"
+    ] = 0.05
 
     def __post_init__(self) -> None:
         if self.sketch < 1 or self.min_size < 2 or not 0 < self.level < 1:
