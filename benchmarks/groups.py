@@ -4,7 +4,7 @@
     python -m benchmarks.groups simulated                             # 2,000 clouds of each kind, no training
     python -m benchmarks.groups cifar100 --first 1000 --seeds 5       # needs CIFAR-100 in $FEDGWC_DATA, and a GPU
 
-Each row is printed as it is finished; results/groups/NAME.json holds every run with its seed, its settings and the commit.
+Each row is printed as it is finished; results/groups/NAME.json holds every finished run with its seed, its settings and the commit.
 Seeds below 1000 were for design.
 """
 
@@ -14,9 +14,11 @@ import argparse
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -208,11 +210,26 @@ def line(case: Case, runs: list[dict[str, Any]], single: bool) -> str:
     return f"| {case.name} | {exact} | {f'round {when[len(when) // 2]}' if when else ''} | {min(r['ari'] for r in runs):.2f} |"
 
 
-def rows(name: str, first: int, seeds: int) -> Iterator[tuple[Case, list[dict[str, Any]]]]:
-    for case in CASES[name]:
-        runs = [play(case, seed) for seed in range(first, first + seeds)]
-        print(line(case, runs, name == "single"), flush=True)
-        yield case, runs
+def played(task: tuple[str, int, int]) -> tuple[str, int, dict[str, Any]]:
+    """Train the federation of a case's number and a seed."""
+    torch.set_num_threads(1)
+    name, number, seed = task
+    return name, number, play(CASES[name][number], seed)
+
+
+def rows(names: Sequence[str], first: int, seeds: int, jobs: int, commit: str) -> None:
+    """Train all cases, `jobs` at a time, and keep what is finished."""
+    tasks = [(name, i, seed) for name in names for seed in range(first, first + seeds) for i in range(len(CASES[name]))]
+    settings = plain(ALGORITHMS["evidence"])
+    kept: dict[str, Any] = {name: {"commit": commit, "settings": settings, "runs": {}} for name in names}
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        for name, number, run in (pool.map(played, tasks) if jobs > 1 else map(played, tasks)):
+            case = CASES[name][number]
+            of_case = kept[name]["runs"].setdefault(case.name, {"rounds": case.rounds, "seeds": []})["seeds"]
+            of_case.append(run)
+            write_atomically(ROOT / "results/groups" / f"{name}.json", json.dumps(kept[name], indent=1).encode())
+            if len(of_case) == seeds:
+                print(line(case, of_case, name == "single"), flush=True)
 
 
 CLOUDS: dict[str, Callable[[np.random.Generator, int], Any]] = {
@@ -251,20 +268,14 @@ def main() -> None:
     arguments.add_argument("names", nargs="+", choices=[*CASES, "simulated"])
     arguments.add_argument("--first", type=int, default=1000, help="the first seed")
     arguments.add_argument("--seeds", type=int, default=5)
+    arguments.add_argument("--jobs", type=int, default=1, help="federations trained at a time, each on one core")
     options = arguments.parse_args()
-    torch.set_num_threads(1)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    kept: dict[str, Any]
     (ROOT / "results/groups").mkdir(parents=True, exist_ok=True)
     if "simulated" in options.names:
         kept = {"commit": commit, "federations of each kind": FEDERATIONS, "shares": simulated(FEDERATIONS)}
         write_atomically(ROOT / "results/groups/simulated.json", json.dumps(kept, indent=1).encode())
-    for name in (name for name in options.names if name != "simulated"):
-        kept = {"commit": commit, "settings": plain(ALGORITHMS["evidence"]), "runs": {}}
-        for case, runs in rows(name, options.first, options.seeds):
-            kept["runs"][case.name] = {"rounds": case.rounds, "seeds": runs}
-            path = ROOT / "results/groups" / f"{name}.json"
-            write_atomically(path, json.dumps(kept, indent=1).encode())
+    rows([name for name in options.names if name != "simulated"], options.first, options.seeds, options.jobs, commit)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def test_groups_are_found_the_sooner_the_further_apart(sizes: tuple[int, ...]) -
         for seed in range(6):
             rng = np.random.default_rng(seed)
             places, truth = clumps(sizes, apart, rng)
-            found += bool(adjusted_rand_index(truth, tree_of_cuts(seen(places, rng), 3, 0.05, 1e-3, rng)[0]) == 1)
+            found += bool(adjusted_rand_index(truth, tree_of_cuts(seen(places, rng), 3, 0.05, rng)[0]) == 1)
         exact.append(found)
     assert exact == sorted(exact)
     assert exact[-1] >= 5
@@ -106,14 +106,14 @@ def test_order_scale_and_turns_of_the_sketch_do_not_matter() -> None:
     places, _ = clumps((5, 7), 2.0, rng)
     known = seen(places, rng)
     turn, order = ortho_group.rvs(WIDTH, random_state=0), rng.permutation(12)
-    labels, chances = tree_of_cuts(known, 3, 0.05, 1e-3, np.random.default_rng(0))
+    labels, chances = tree_of_cuts(known, 3, 0.05, np.random.default_rng(0))
     assert labels.max() == 1
     for other, back in (
         (Evidence(known.means @ turn, known.visits), np.arange(12)),
         (Evidence(1000 * known.means, known.visits), np.arange(12)),
         (known.of(order), order),
     ):
-        found, again = tree_of_cuts(other, 3, 0.05, 1e-3, np.random.default_rng(0))
+        found, again = tree_of_cuts(other, 3, 0.05, np.random.default_rng(0))
         assert adjusted_rand_index(labels[back], found) == 1
         np.testing.assert_allclose(again, chances, rtol=1e-3)
 
@@ -122,6 +122,6 @@ def test_parts_are_numbered_by_their_first_client() -> None:
     rng = np.random.default_rng(4)
     places, truth = clumps((4, 4, 4), 5.0, rng)
     order = np.array([11, 0, 4, *np.setdiff1d(np.arange(12), [11, 0, 4])])
-    labels, _ = tree_of_cuts(seen(places[order], rng), 3, 0.05, 1e-3, rng)
+    labels, _ = tree_of_cuts(seen(places[order], rng), 3, 0.05, rng)
     assert labels[:3].tolist() == [0, 1, 2]
     assert adjusted_rand_index(truth[order], labels) == 1

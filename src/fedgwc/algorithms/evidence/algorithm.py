@@ -166,9 +166,7 @@ class Evidence(Groups[EvidenceState]):
         if len(seen) > MOST_CLIENTS:
             seen = np.sort(seen[np.argsort(-state.visits[:, seen].min(0), kind="stable")[:MOST_CLIENTS]])
         known = state.known(seen)
-        found, chances = tree_of_cuts(
-            known, self.min_size, self.level, self._sure(state, i, g.looks), round.rng.generator(g.id, 2)
-        )
+        found, chances = tree_of_cuts(known, self.min_size, self.level, round.rng.generator(g.id, 2))
         if not found.any():  # a trial that its jury favours goes on
             return replace(g, trial=g.trial if g.trial is not None and g.trial.won()[:, 0].min() > 0 else None)
         labels = np.full(len(state.label), -1, np.int64)

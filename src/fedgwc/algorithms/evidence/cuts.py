@@ -22,6 +22,7 @@ SIMULATED = 99  # clouds; smaller chances are read off a Gumbel curve through th
 MOST_CLIENTS = 400  # that a cut is made from, those seen most often; others go to the nearest group
 CLEARLY_NOT = 0.3  # chance at which no more clouds are simulated
 FEWEST = 6  # clouds with a cut of this kind whose parts are large enough: below, it is not judged
+INGREDIENTS, SPARSE = 10, 0.1  # of which simulated clients are mixed, and how: Dirichlet, nearly one ingredient each
 HOLDS = 0.8  # agreement (adjusted Rand index) of a cut with what either half makes of the other's
 
 
@@ -109,18 +110,31 @@ def _clearest(seen: Candidates, clouds: Sequence[Candidates]) -> tuple[float, Ke
 
 
 def _clouds(known: Evidence, values: Floats, many: int, rng: np.random.Generator) -> Floats:
-    """Simulate Gram matrices of one Gaussian cloud, as wide and as noisy as what was seen."""
+    """Simulate Gram matrices of one cloud without groups, as wide and as noisy as what was seen."""
     n = len(values)
     variance, directions = noise(known)
     # Of noise alone, eigenvalues come in pairs of either sign; what is left of a pair is the clients' own.
     own = (values[: n // 2] + values[::-1][: n // 2]).clip(min=0) / (n - 1)
     r = len(own)
-    cloud: Floats = rng.standard_normal((many, n, r)) * np.sqrt(own)
+    cloud = mixtures(many, n, r, rng) * np.sqrt(own)
     spread = np.sqrt(variance / directions / known.visits)  # [2, n] of the noise along one direction
     halves = (cloud + rng.standard_normal(cloud.shape) * half[:, None] for half in spread)
     # Noise in all the other directions: a sum of so many products is normal.
     rest = rng.standard_normal((many, n, n)) * np.sqrt(max(directions - r, 0)) * spread[0][:, None] * spread[1]
     return np.asarray(gram(*halves) + (rest + np.swapaxes(rest, -1, -2)) / 2)
+
+
+def mixtures(many: int, n: int, r: int, rng: np.random.Generator) -> Floats:
+    """Place clients [many, n, r] by their mix of a few ingredients, with variance 1 along each of r axes.
+
+    Clients with few labels lie in clumps near the corners of a simplex and yet are one continuum. Groups must stand out from
+    that: next to a Gaussian cloud, such clumps are groups. Beyond as many axes as ingredients, places are normal.
+    """
+    mixed = rng.dirichlet(np.full(INGREDIENTS, SPARSE), (many, n)) - 1 / INGREDIENTS
+    mixed /= np.sqrt((1 / INGREDIENTS) * (1 - 1 / INGREDIENTS) / (1 + INGREDIENTS * SPARSE))
+    turns = np.linalg.qr(rng.standard_normal((many, INGREDIENTS, INGREDIENTS)))[0]
+    rest = rng.standard_normal((many, n, max(r - INGREDIENTS, 0)))
+    return np.asarray(np.concatenate([mixed @ turns, rest], 2)[:, :, :r])
 
 
 def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple[Key, tuple[float, Ids]]]:
@@ -177,21 +191,18 @@ def nearest(means: Floats, middle: Floats) -> Ids:
     return np.asarray((-2 * means @ middle.T + (middle**2).sum(1)).argmin(1), np.int64)
 
 
-def tree_of_cuts(known: Evidence, smallest: int, level: float, sure: float, rng: np.random.Generator) -> tuple[Ids, Floats]:
+def tree_of_cuts(known: Evidence, smallest: int, level: float, rng: np.random.Generator) -> tuple[Ids, Floats]:
     """Cut, and cut the parts, while cuts stand out and hold.
 
-    Labels [n], and for each part the chance of the cut that made it. A part is tested at its share of the level, or of `sure`
-    where the first cut is that clear: what is sure must not wait for what is not. Without any cut all labels are 0.
+    Labels [n], and for each part the chance of the cut that made it. Without any cut all labels are 0. Parts are asked only
+    where the whole was cut, so a federation without groups is cut no more often than at `level`.
     """
-    n = known.means.shape[1]
-    labels, chances, todo, asked = np.zeros(n, np.int64), [1.0], [np.arange(n)], level
+    labels, chances, todo = np.zeros(known.means.shape[1], np.int64), [1.0], [np.arange(known.means.shape[1])]
     while todo:
         part = todo.pop()
         cut = best_cut(known.of(part), smallest, rng)
-        if cut is None or cut.chance > asked * len(part) / n or cut.holds < HOLDS:
+        if cut is None or cut.chance > level or cut.holds < HOLDS:
             continue
-        if len(part) == n and cut.chance <= sure:
-            asked = sure
         k, kept = cut.labels.max() + 1, labels[part[0]]
         labels[part] = np.where(cut.labels == 0, kept, len(chances) - 1 + cut.labels)
         chances[kept] = cut.chance
