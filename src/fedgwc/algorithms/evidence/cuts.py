@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist, squareform
 from scipy.stats import gumbel_r
 from sklearn.metrics import adjusted_rand_score
 
@@ -22,7 +23,10 @@ SIMULATED = 99  # clouds; smaller chances are read off a Gumbel curve through th
 MOST_CLIENTS = 400  # that a cut is made from, those seen most often; others go to the nearest group
 CLEARLY_NOT = 0.3  # chance at which no more clouds are simulated
 FEWEST = 6  # clouds with a cut of this kind whose parts are large enough: below, it is not judged
-INGREDIENTS, SPARSE = 10, 0.1  # of which simulated clients are mixed, and how: Dirichlet, nearly one ingredient each
+INGREDIENTS = 10  # of which simulated clients are mixed
+MIXTURES = (0.1, 0.3, 1.0, np.inf)  # Dirichlet: from clumps near a simplex's corners to a Gaussian cloud
+AS_CLUMPY = 2.0  # standard deviations by which neighbours may be farther than in the clouds compared with
+CROWDING_AXES = 8
 HOLDS = 0.8  # agreement (adjusted Rand index) of a cut with what either half makes of the other's
 
 
@@ -76,7 +80,11 @@ def noise(known: Evidence) -> tuple[float, int]:
 
 
 def best_cut(known: Evidence, smallest: int, rng: np.random.Generator) -> Cut | None:
-    """Return the cut that stands out most; None: too few clients, or they do not differ at all."""
+    """Return the cut that stands out most; None: too few clients, or they do not differ at all.
+
+    Clients with few labels lie in clumps and yet are one continuum. So a cut must stand out from the clumpiest mixtures that
+    clients' distances to their nearest neighbours do not rule out. Few clients never rule out the clumpiest.
+    """
     n = known.means.shape[1]
     if n < 2 * smallest:
         return None
@@ -86,14 +94,17 @@ def best_cut(known: Evidence, smallest: int, rng: np.random.Generator) -> Cut | 
     seen = dict(_candidates(values, places, smallest))
     if not seen:
         return None
-    clouds: list[dict[Key, tuple[float, Ids]]] = []
-    chance, key = 1.0, next(iter(seen))
-    for many in (SIMULATED // 4, SIMULATED):  # a quarter tells where there is nothing to see
-        more = _clouds(known, values, many - len(clouds), rng)
-        clouds += [dict(_candidates(v, p, smallest)) for v, p in zip(*axes(more), strict=True)]
-        chance, key = _clearest(seen, clouds)
-        if CLEARLY_NOT < chance < 1:  # 1: too few clouds have such a cut
+    few = SIMULATED // 4  # they tell how clumpy the cloud is, and whether there is nothing to see
+    for sparse in MIXTURES:
+        simulated = axes(_clouds(known, values, few, sparse, rng))
+        usual = np.array([crowding(*one) for one in zip(*simulated, strict=True)])
+        if crowding(values, places) <= usual.mean() + AS_CLUMPY * usual.std():
             break
+    clouds = [dict(_candidates(*one, smallest)) for one in zip(*simulated, strict=True)]
+    chance, key = _clearest(seen, clouds)
+    if not CLEARLY_NOT < chance < 1:  # 1: too few clouds have such a cut
+        more = axes(_clouds(known, values, SIMULATED - few, sparse, rng))
+        chance, key = _clearest(seen, clouds + [dict(_candidates(*one, smallest)) for one in zip(*more, strict=True)])
     labels = seen[key][1]
     return Cut(labels, chance, agreement(known, labels))
 
@@ -109,14 +120,14 @@ def _clearest(seen: Candidates, clouds: Sequence[Candidates]) -> tuple[float, Ke
     return float(gumbel_r.sf(deviation, *gumbel_r.fit([max(each) for each in every if each]))), key
 
 
-def _clouds(known: Evidence, values: Floats, many: int, rng: np.random.Generator) -> Floats:
+def _clouds(known: Evidence, values: Floats, many: int, sparse: float, rng: np.random.Generator) -> Floats:
     """Simulate Gram matrices of one cloud without groups, as wide and as noisy as what was seen."""
     n = len(values)
     variance, directions = noise(known)
     # Of noise alone, eigenvalues come in pairs of either sign; what is left of a pair is the clients' own.
     own = (values[: n // 2] + values[::-1][: n // 2]).clip(min=0) / (n - 1)
     r = len(own)
-    cloud = mixtures(many, n, r, rng) * np.sqrt(own)
+    cloud = mixtures(many, n, r, sparse, rng) * np.sqrt(own)
     spread = np.sqrt(variance / directions / known.visits)  # [2, n] of the noise along one direction
     halves = (cloud + rng.standard_normal(cloud.shape) * half[:, None] for half in spread)
     # Noise in all the other directions: a sum of so many products is normal.
@@ -124,17 +135,29 @@ def _clouds(known: Evidence, values: Floats, many: int, rng: np.random.Generator
     return np.asarray(gram(*halves) + (rest + np.swapaxes(rest, -1, -2)) / 2)
 
 
-def mixtures(many: int, n: int, r: int, rng: np.random.Generator) -> Floats:
-    """Place clients [many, n, r] by their mix of a few ingredients, with variance 1 along each of r axes.
+def mixtures(many: int, n: int, r: int, sparse: float, rng: np.random.Generator) -> Floats:
+    """Place clients [many, n, r] by their Dirichlet mix of ingredients, with variance 1 along each of r axes.
 
-    Clients with few labels lie in clumps near the corners of a simplex and yet are one continuum. Groups must stand out from
-    that: next to a Gaussian cloud, such clumps are groups. Beyond as many axes as ingredients, places are normal.
+    Beyond as many axes as ingredients, places are normal.
     """
-    mixed = rng.dirichlet(np.full(INGREDIENTS, SPARSE), (many, n)) - 1 / INGREDIENTS
-    mixed /= np.sqrt((1 / INGREDIENTS) * (1 - 1 / INGREDIENTS) / (1 + INGREDIENTS * SPARSE))
+    rest = rng.standard_normal((many, n, r if np.isinf(sparse) else max(r - INGREDIENTS, 0)))
+    if np.isinf(sparse):
+        return np.asarray(rest)
+    mixed = rng.dirichlet(np.full(INGREDIENTS, sparse), (many, n)) - 1 / INGREDIENTS
+    mixed *= INGREDIENTS * np.sqrt((1 + INGREDIENTS * sparse) / (INGREDIENTS - 1))
     turns = np.linalg.qr(rng.standard_normal((many, INGREDIENTS, INGREDIENTS)))[0]
-    rest = rng.standard_normal((many, n, max(r - INGREDIENTS, 0)))
     return np.asarray(np.concatenate([mixed @ turns, rest], 2)[:, :, :r])
+
+
+def crowding(values: Floats, places: Floats) -> float:
+    """Return the log of how far a client's nearest neighbour is, on average, in axes brought to one scale.
+
+    The nearer, the clumpier.
+    """
+    r = max(1, min(CROWDING_AXES, len(values) // 3 - 1, int((values > 1e-9 * values[0]).sum())))
+    distances = squareform(pdist(places[:, :r] / np.sqrt(values[:r])))
+    np.fill_diagonal(distances, np.inf)
+    return float(np.log(distances.min(1).mean() + 1e-9))
 
 
 def _candidates(values: Floats, places: Floats, smallest: int) -> Iterator[tuple[Key, tuple[float, Ids]]]:
