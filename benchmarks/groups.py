@@ -1,6 +1,6 @@
 """Which groups `evidence` finds, how soon, and how often it divides a federation that has none.
 
-    python -m benchmarks.groups silos single readme five liars        # on a CPU
+    python -m benchmarks.groups silos single readme liars five --first 1100 --jobs 16        # on a CPU
     python -m benchmarks.groups simulated                             # 2,000 clouds of each kind, no training
     python -m benchmarks.groups cifar100 --first 1000 --seeds 5       # needs CIFAR-100 in $FEDGWC_DATA, and a GPU
 
@@ -223,7 +223,7 @@ def rows(names: Sequence[str], first: int, seeds: int, jobs: int, commit: str) -
     settings = plain(ALGORITHMS["evidence"])
     kept: dict[str, Any] = {name: {"commit": commit, "settings": settings, "runs": {}} for name in names}
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for name, number, run in (pool.map(played, tasks) if jobs > 1 else map(played, tasks)):
+        for name, number, run in pool.map(played, tasks) if jobs > 1 else map(played, tasks):
             case = CASES[name][number]
             of_case = kept[name]["runs"].setdefault(case.name, {"rounds": case.rounds, "seeds": []})["seeds"]
             of_case.append(run)

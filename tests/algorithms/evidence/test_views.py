@@ -9,18 +9,20 @@ import torch
 from fedgwc.algorithms.evidence.views import MOST_BLOCKS, Blocks, directions, less_common
 from fedgwc.core.layout import Layout
 
-LAYOUT = Layout(("0.weight", "0.bias", "2.weight", "2.running"), ((4, 3), (4,), (2, 4), (2,)), 24)
+LAYOUT = Layout(("0.weight", "0.bias", "2.weight", "4.weight", "2.running"), ((4, 3), (4,), (2, 4), (2, 2), (2,)), 28)
 BLOCKS = Blocks.of(LAYOUT)
 
 
-def test_blocks_are_layers_without_buffers() -> None:
+def test_blocks_are_layers_without_buffers_and_without_the_last() -> None:
+    alone = Blocks.of(Layout(("0.weight",), ((4, 3),), 12))
+    assert (alone.names, alone.ends) == (("0",), (12,))
     assert (BLOCKS.names, BLOCKS.ends) == (("0", "2"), (16, 24))
 
 
 def test_a_deep_model_has_blocks_of_neighbours() -> None:
     deep = Layout(tuple(f"{i}.weight" for i in range(100)), ((1,),) * 100, 100)
     assert len(Blocks.of(deep).ends) == MOST_BLOCKS
-    assert Blocks.of(deep).ends[-1] == 100
+    assert Blocks.of(deep).ends[-1] == 99
 
 
 def test_inner_products_stay_about_the_same() -> None:

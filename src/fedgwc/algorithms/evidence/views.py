@@ -23,7 +23,11 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class Blocks:
-    """The layers of a model, in at most `MOST_BLOCKS` blocks of neighbours."""
+    """The layers of a model but the last, in at most `MOST_BLOCKS` blocks of neighbours.
+
+    The last layer reads off which labels a client has, and that differs in every federation. What groups differ by reaches the
+    layers before it too. A model of one layer keeps it.
+    """
 
     names: tuple[str, ...] = ()  # [L] the first layer of each
     ends: tuple[int, ...] = ()  # [L] in the vector of parameters
@@ -34,7 +38,8 @@ class Blocks:
         for name, span in layout.spans().items():
             if span.start < layout.n_params:
                 ends[name.rpartition(".")[0]] = span.stop
-        groups = np.array_split(np.array(list(ends), object), min(len(ends), MOST_BLOCKS))
+        seen = list(ends)[:-1] or list(ends)
+        groups = np.array_split(np.array(seen, object), min(len(seen), MOST_BLOCKS))
         return cls(tuple(str(group[0]) for group in groups), tuple(ends[group[-1]] for group in groups))
 
     def width(self, numbers: int) -> int:
