@@ -4,7 +4,7 @@
     python -m benchmarks.groups simulated                             # 2,000 clouds of each kind, no training
     python -m benchmarks.groups cifar100 --first 1000 --seeds 5       # needs CIFAR-100 in $FEDGWC_DATA, and a GPU
 
-Each row is printed as it is finished; results/groups/NAME.json holds every finished run with its seed, its settings and the commit.
+Each row is printed as it is finished; results/groups/NAME.json holds every finished run with seed, settings and commit.
 Seeds below 1000 were for design.
 """
 
