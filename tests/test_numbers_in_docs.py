@@ -15,16 +15,15 @@ import pytest
 from benchmarks.torture.__main__ import PARTS, PRINTED
 from benchmarks.torture.page import with_tables
 
-from benchmarks import baselines
+from benchmarks import baselines, pays
 from fedgwc.core.assignments import flatten
 from fedgwc.reproduce.paper import all_rows
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TABLE = re.compile(r"<!-- from (results/[^\s:]+)(?:: (\w+))? -->\n(.*?)<!-- end -->", re.S)
+COPIED = re.compile(r"<!-- copied from (results/\S+) -->\n(.*?)<!-- end -->", re.S)
 NUMBER = re.compile(r"(?<![\w.,])[-−]?\d[\d,]*(?:\.\d+)?")
-# These say by what command they were made, and have no file yet: a comparison of all methods will replace them.
-WITHOUT_FILES = {"fedgwc.md", "fesem.md"}
 MARKED = [
     (path.relative_to(ROOT).as_posix(), *found) for path in PAGES for found in TABLE.findall(path.read_text(encoding="utf-8"))
 ]
@@ -39,12 +38,31 @@ def test_each_number_of_a_table_is_in_its_file(page: str, source: str, name: str
     assert not [n for n in shown if not any(math.isclose(float(n), k, abs_tol=0.5001 * 10.0 ** -decimals(n)) for k in known)]
 
 
+def test_copied_tables_stand_in_their_files() -> None:
+    copies = [found for path in PAGES for found in COPIED.findall(path.read_text(encoding="utf-8"))]
+    assert len(copies) >= 3
+    for source, table in copies:
+        path = ROOT / source
+        assert table in path.read_text(encoding="utf-8")
+        about = json.loads((path.parent / "provenance.json").read_text(encoding="utf-8"))
+        assert all(about[key] for key in ("command", "commit", "seeds", "hardware", "versions", "date", "settings"))
+
+
+def test_tables_of_what_pays_follow_from_their_rows() -> None:
+    text = pays.PAGE.read_text(encoding="utf-8")
+    assert pays.with_tables(text) == text
+    for path in pays.RESULTS.glob("*.json"):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        assert all(found["about"][key] for key in ("command", "commit", "date", "machine", "selection"))
+
+
 def test_tables_of_measurements_name_their_file() -> None:
     """A table in which a deviation stands is one of measurements."""
     for path in PAGES:
-        text = re.sub(r"<!-- table \w+ -->.*?<!-- end -->", "", TABLE.sub("", path.read_text(encoding="utf-8")), flags=re.S)
+        text = COPIED.sub("", path.read_text(encoding="utf-8"))
+        text = re.sub(r"<!-- table \w+ -->.*?<!-- end -->", "", TABLE.sub("", text), flags=re.S)
         rows = [line for line in text.splitlines() if line.startswith("|") and " ± " in line]
-        assert not rows or path.name in {*WITHOUT_FILES, "results.md"}, rows  # of results.md every byte is tested
+        assert not rows or path.name == "results.md", rows  # of results.md every byte is tested
 
 
 def test_tables_of_baselines_follow_from_their_rows() -> None:

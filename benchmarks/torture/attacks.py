@@ -25,7 +25,14 @@ from fedgwc.runs.tables import Table
 Result = dict[str, Any]
 TABLES: dict[str, Any] = {
     "rounds": 600,
-    "data": {"name": "digits", "train_size": 12, "test_size": 5, "groups": [{"clients": 100}]},
+    "data": {
+        "name": "digits",
+        "validation": 0.0,
+        "newcomers": 0.0,
+        "train_size": 12,
+        "test_size": 5,
+        "groups": [{"clients": 100}],
+    },
     "model": {"name": "mlp", "hidden": [32]},
     "local": {"steps": 4, "batch": 16, "lr": 0.1},
 }

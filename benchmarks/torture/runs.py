@@ -17,7 +17,14 @@ from fedgwc.runs.folder import RunFolder
 
 TABLES: dict[str, Any] = {
     "rounds": 30,
-    "data": {"name": "digits", "train_size": 14, "test_size": 5, "groups": [{"clients": 16}, {"clients": 4, "relabel": 1}]},
+    "data": {
+        "name": "digits",
+        "validation": 0.0,
+        "newcomers": 0.0,
+        "train_size": 14,
+        "test_size": 5,
+        "groups": [{"clients": 16}, {"clients": 4, "relabel": 1}],
+    },
     "model": {"name": "mlp", "hidden": [8]},
     "local": {"steps": 2, "batch": 6, "lr": 0.1},
     # Some rounds between checkpoints, so that there is something to lose.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fedgwc.algorithms.fedgwc.rewards import gaussian_rewards as gaussian_rewards
     from fedgwc.algorithms.method import Method as Method
     from fedgwc.algorithms.perception import perception_distances as perception_distances
+    from fedgwc.comparison.frames import results as results
     from fedgwc.core.errors import InputError as InputError
     from fedgwc.core.layout import Layout as Layout
     from fedgwc.core.protocols import Algorithm as Algorithm
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from fedgwc.metrics.table import Evaluated as Evaluated
     from fedgwc.runs.experiment import Experiment as Experiment
     from fedgwc.runs.experiment import load as load
-    from fedgwc.runs.frames import results as results
     from fedgwc.runs.loop import Result as Result
     from fedgwc.runs.loop import rounds as rounds
     from fedgwc.runs.loop import run as run
@@ -89,7 +89,7 @@ _HOME = {
     "load_model": "runs.saved_models",
     "loss_variances": "algorithms.auto.readings",
     "perception_distances": "algorithms.perception",
-    "results": "runs.frames",
+    "results": "comparison.frames",
     "rounds": "runs.loop",
     "run": "runs.loop",
     "run_together": "runs.together",

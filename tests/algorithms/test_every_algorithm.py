@@ -78,18 +78,18 @@ def test_renaming_clients_renames_the_result(name: str, small: Small) -> None:
 
 
 def test_costs_by_hand(small: Small) -> None:
-    """610 parameters of 4 bytes; 6 clients a round of 20 at rate 0.3; 2 steps each."""
+    """610 parameters of 4 bytes; 6 clients a round of 20 at rate 0.3; 2 steps of 6 samples each."""
     model = 610 * 4
     expected = {
-        "fedavg": (6 * model, 6 * (model + 8 + 2 * 4), 6, 12, 0),
+        "fedavg": (6 * model, 6 * (model + 8 + 2 * 4), 6, 12, 0, 72),
         # k = 2: each client downloads both models to choose and the chosen one to train, scores its 14 images twice and
         # answers with two losses.
-        "ifca": (6 * 2 * model + 6 * model, 6 * 2 * 4 + 6 * (model + 8 + 2 * 4), 6, 12, 6 * 2 * 14),
+        "ifca": (6 * 2 * model + 6 * model, 6 * 2 * 4 + 6 * (model + 8 + 2 * 4), 6, 12, 6 * 2 * 14, 72),
     }
     for name, numbers in expected.items():
         job = small(name)
         federation = job.federation()
-        meter = Meter(engine := job.simulator(federation), federation.n_clients)
+        meter = Meter(engine := job.simulator(federation), federation.n_clients, job.local)
         state = begin(job.algorithm, job.initial(federation, engine), 20)
         job.algorithm.round(state, meter, Rng(0, 1))
         assert tuple(vars(meter.costs).values()) == numbers, name

@@ -19,14 +19,14 @@ from fedgwc.algorithms.fedavg import OneGroup
 from fedgwc.algorithms.method import Method
 from fedgwc.cli.app import main
 from fedgwc.cli.compare import compare_command
+from fedgwc.comparison.plan import plan_runs
+from fedgwc.comparison.scoring import Scoring
 from fedgwc.core.errors import InputError
 from fedgwc.core.types import Rng
 from fedgwc.data import DATASETS, Federation, digits
 from fedgwc.runs.batch import _died, _run_one
-from fedgwc.runs.comparison import plan_runs
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.processes import Died
-from fedgwc.runs.scoring import Scoring
 from fedgwc.runs.tables import comparison_table
 
 QUICK = ["rounds=4", "data.train_size=6", "evaluate.every=4"]

@@ -30,7 +30,7 @@ def tables(path: Path, rounds: int = 12, **algorithm: Any) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "rounds": rounds,
-        "data": {"name": "arrays", "path": str(path), "test_share": 0.25},
+        "data": {"name": "arrays", "path": str(path), "test_share": 0.25, "validation": 0.0, "newcomers": 0.0},
         "model": {"name": "mlp", "hidden": [16]},
         "local": {"steps": 8, "batch": 36, "lr": 0.1},
         "algorithm": {"rate": 1.0} | (algorithm if "name" in algorithm else {"name": "fedgwc", **SPLITS_ONCE, **algorithm}),

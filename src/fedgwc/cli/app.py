@@ -92,7 +92,7 @@ def compare(
     the same command with --out FOLDER goes on.
     """
     from fedgwc.cli.compare import compare_command
-    from fedgwc.runs.scoring import Scoring
+    from fedgwc.comparison.scoring import Scoring
 
     if equal is not None:
         raise InputError("--equal is --budget now: write --budget updates=N; FedAvg trains N = rounds x rate x clients of them")

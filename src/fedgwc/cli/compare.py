@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.comparison.contrasts import checked_reference
+from fedgwc.comparison.exports import write_comparison
+from fedgwc.comparison.outcomes import read_outcome
+from fedgwc.comparison.plan import Run, plan_runs
+from fedgwc.comparison.ranking import ranks_note, ranks_of, ranks_table
+from fedgwc.comparison.results import Results, choice_notes, results
+from fedgwc.comparison.scoring import Scoring
+from fedgwc.comparison.settings import setting_text
+from fedgwc.comparison.tables import notes, tables_of
 from fedgwc.core.errors import InputError
 from fedgwc.core.text import plural
 from fedgwc.engines.settings import device_of
 from fedgwc.runs.batch import INTERRUPTED, JobResult, run_all
-from fedgwc.runs.compared import Results, choice_notes, results
-from fedgwc.runs.comparison import Run, plan_runs
-from fedgwc.runs.comparison_tables import notes, tables_of
-from fedgwc.runs.contrasts import checked_reference
-from fedgwc.runs.exports import write_comparison
 from fedgwc.runs.folder import new_folder
-from fedgwc.runs.outcomes import read_outcome
 from fedgwc.runs.plugins import entry_named
-from fedgwc.runs.ranking import ranks_note, ranks_of, ranks_table
-from fedgwc.runs.scoring import Scoring
-from fedgwc.runs.sweep import setting_text
 from fedgwc.runs.tables import show
 
 ALL = "all"

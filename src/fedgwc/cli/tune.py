@@ -14,11 +14,11 @@ from fedgwc.engines.settings import device_of
 from fedgwc.io.atomic import write_atomically
 from fedgwc.reproduce.provenance import provenance
 from fedgwc.runs.folder import new_folder
-from fedgwc.runs.spaces import Recipe, tuned_methods
 from fedgwc.runs.tables import show
-from fedgwc.runs.trial import COMPLETE, PRUNED
-from fedgwc.runs.tuned import save_tuning, setting_text, summary, tuned_settings
-from fedgwc.runs.tuning import N_SEEDS, Plan, Trial, check_optuna, n_done, tune
+from fedgwc.tuning.search import N_SEEDS, Plan, Trial, check_optuna, n_done, tune
+from fedgwc.tuning.spaces import Recipe, tuned_methods
+from fedgwc.tuning.trial import COMPLETE, PRUNED
+from fedgwc.tuning.tuned import save_tuning, setting_text, summary, tuned_settings
 
 ALL = "all"
 

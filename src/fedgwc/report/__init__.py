@@ -14,11 +14,11 @@ def build(paths: list[Path], progress: Watcher = SILENT) -> Page:
 
     Needs the extra `report`.
     """
+    from fedgwc.comparison.outcomes import find_runs
     from fedgwc.report.load import load
     from fedgwc.report.one_run import one_run
     from fedgwc.report.several_runs import several_runs
     from fedgwc.report.theme import needs_extra
-    from fedgwc.runs.outcomes import find_runs
 
     needs_extra()
     runs = map_with_progress(load, find_runs(paths), "runs read", progress)

@@ -7,6 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.comparison.contrasts import ALONE, Panel, contrast, usual_reference
+from fedgwc.comparison.gains import gains_by_seed
+from fedgwc.comparison.outcomes import Candidate, Outcome
+from fedgwc.comparison.plan import finds_clusters
+from fedgwc.comparison.ranking import Ranks, ranks_note, ranks_of
+from fedgwc.comparison.scoring import Scoring
+from fedgwc.comparison.tables import notes, tables_of
 from fedgwc.core.assignments import flatten
 from fedgwc.report.content import Cell, Section, Table
 from fedgwc.report.data import Run
@@ -15,13 +22,6 @@ from fedgwc.report.figures import ranks as ranks_figure
 from fedgwc.report.figures.compare import method_colours, short_names
 from fedgwc.report.methods import Method, methods_of
 from fedgwc.report.render import Picture
-from fedgwc.runs.comparison import finds_clusters
-from fedgwc.runs.comparison_tables import notes, tables_of
-from fedgwc.runs.contrasts import ALONE, Panel, contrast, usual_reference
-from fedgwc.runs.gains import gains_by_seed
-from fedgwc.runs.outcomes import Candidate, Outcome
-from fedgwc.runs.ranking import Ranks, ranks_note, ranks_of
-from fedgwc.runs.scoring import Scoring
 from fedgwc.runs.tables import Table as Text
 
 MOST_GAINS = 8  # methods whose clients' gains are drawn

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgwc.algorithms.auto.state import Verdict
+from fedgwc.comparison.gains import NEW
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import call
 from fedgwc.core.text import readable
@@ -24,7 +25,6 @@ from fedgwc.io.npz import read_npz
 from fedgwc.metrics.inputs import histogram
 from fedgwc.report.data import Judged, Matrix, Node, Run
 from fedgwc.runs.folder import VERDICTS, RunFolder
-from fedgwc.runs.gains import NEW
 
 
 def load(path: Path) -> Run:

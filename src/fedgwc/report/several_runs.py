@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+from fedgwc.comparison.contrasts import Panel
 from fedgwc.core.assignments import flatten
 from fedgwc.report.content import Cell, Headline, Page, Section, Table, number, settings_tables
 from fedgwc.report.data import Run
@@ -11,7 +12,6 @@ from fedgwc.report.differences import conditions_of, differences_section, gains_
 from fedgwc.report.figures import compare
 from fedgwc.report.methods import Method, methods_of
 from fedgwc.report.render import Picture
-from fedgwc.runs.contrasts import Panel
 from fedgwc.runs.tables import COLUMNS, Column
 
 CURVES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy", "weighted_accuracy": "weighted accuracy"}

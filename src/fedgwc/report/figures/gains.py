@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedgwc.comparison.gains import LEVEL, Gains
 from fedgwc.core.text import plural
 from fedgwc.core.types import Floats
 from fedgwc.report.theme import INK, SMALL, canvas, styled
-from fedgwc.runs.gains import LEVEL, Gains
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedgwc.comparison.ranking import Ranks
 from fedgwc.metrics.ranks import cliques
 from fedgwc.report.theme import INK, NEUTRAL, SOFT, WIDE, canvas, styled
-from fedgwc.runs.ranking import Ranks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

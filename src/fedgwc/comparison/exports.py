@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedgwc.comparison.contrasts import Line, Panel
+from fedgwc.comparison.frames import has_frames, parquet_bytes
+from fedgwc.comparison.ranking import ranks_note, ranks_of, ranks_table
+from fedgwc.comparison.results import Results, choice_notes, tried_table
+from fedgwc.comparison.settings import Setting, setting_text
+from fedgwc.comparison.tables import notes, tables_of
 from fedgwc.io.atomic import write_atomically
 from fedgwc.io.csv_table import csv_bytes
-from fedgwc.runs.compared import Results, choice_notes, tried_table
-from fedgwc.runs.comparison_tables import notes, tables_of
-from fedgwc.runs.contrasts import Line, Panel
-from fedgwc.runs.frames import has_frames, parquet_bytes
-from fedgwc.runs.ranking import ranks_note, ranks_of, ranks_table
-from fedgwc.runs.sweep import Setting, setting_text
 from fedgwc.runs.tables import COLUMNS, latex, markdown
 
 TRIED = "everything-tried"

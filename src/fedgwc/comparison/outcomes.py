@@ -9,9 +9,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from fedgwc.comparison.settings import Setting, setting_text
 from fedgwc.io.npz import read_npz
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.sweep import Setting, setting_text
 
 Row = Mapping[str, Any]  # an evaluation, of metrics.jsonl
 

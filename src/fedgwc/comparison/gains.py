@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import false_discovery_control
 
+from fedgwc.comparison.outcomes import Candidate
 from fedgwc.core.types import Floats, Ids
 from fedgwc.metrics.differences import gain_interval, mcnemar
-from fedgwc.runs.outcomes import Candidate
 
 LEVEL = 0.05  # of the clients that are shown to gain or lose, the share that may be mistaken
 OLD, NEW = "", "newcomers_"  # clients that trained, and those that training never saw, as their arrays are named

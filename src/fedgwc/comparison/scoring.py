@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fedgwc.comparison.outcomes import Candidate, Outcome, Row
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import did_you_mean
 from fedgwc.runs.experiment import Experiment
-from fedgwc.runs.outcomes import Candidate, Outcome, Row
 from fedgwc.runs.selection import WHEN
 
 WHEN_TEXT = {

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedgwc.comparison.contrasts import Panel, contrast, usual_reference
+from fedgwc.comparison.gains import NEW, gains, shares
+from fedgwc.comparison.outcomes import Candidate, Outcome
+from fedgwc.comparison.ranking import ranks_of
+from fedgwc.comparison.scoring import SCORES, Scoring, choose
+from fedgwc.comparison.tables import clients_table, differences_table, notes
 from fedgwc.core.errors import InputError
-from fedgwc.runs.comparison_tables import clients_table, differences_table, notes
-from fedgwc.runs.contrasts import Panel, contrast, usual_reference
-from fedgwc.runs.gains import NEW, gains, shares
-from fedgwc.runs.outcomes import Candidate, Outcome
-from fedgwc.runs.ranking import ranks_of
-from fedgwc.runs.scoring import SCORES, Scoring, choose
 
 
 def hits_of(*clients: str, prefix: str = "") -> dict[str, Any]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from scipy import stats
 
+from fedgwc.comparison.contrasts import ALONE, GLOBAL, Line, Panel
+from fedgwc.comparison.gains import NEW, OLD
+from fedgwc.comparison.scoring import WHEN_TEXT
 from fedgwc.core.text import plural
-from fedgwc.runs.contrasts import ALONE, GLOBAL, Line, Panel
-from fedgwc.runs.gains import NEW, OLD
-from fedgwc.runs.scoring import WHEN_TEXT
 from fedgwc.runs.tables import COLUMNS, Column, Table, mean_cell
 
 CLIENTS = tuple(c for c in COLUMNS if "accuracy" in c.key)

@@ -14,12 +14,12 @@ from fedgwc.algorithms.fesem import FeSEM
 from fedgwc.algorithms.given import Given
 from fedgwc.algorithms.ifca import IFCA
 from fedgwc.algorithms.method import Method
+from fedgwc.comparison.settings import SHARED, Setting, axes_of, settings_of
 from fedgwc.core.assignments import Assignment, parse_assignment, parse_axis
 from fedgwc.core.errors import InputError
 from fedgwc.core.settings import convert
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.scale import scaled_experiment
-from fedgwc.runs.sweep import SHARED, Setting, axes_of, settings_of
 
 MOST_RUNS = 10_000  # each is checked before the first begins, and has a folder
 LONGEST = 255  # bytes of a folder's name, as systems allow

@@ -19,8 +19,8 @@ from fedgwc.io.atomic import write_atomically
 from fedgwc.io.csv_table import csv_bytes
 from fedgwc.runs.budget import MEASURES
 from fedgwc.runs.tables import Table
-from fedgwc.runs.trial import COMPLETE, PRUNED
-from fedgwc.runs.tuning import Plan, Trial, best_trials
+from fedgwc.tuning.search import Plan, Trial, best_trials
+from fedgwc.tuning.trial import COMPLETE, PRUNED
 
 TUNED, TRIALS = "tuned.toml", "trials"
 

@@ -24,8 +24,8 @@ from fedgwc.io.atomic import write_atomically
 from fedgwc.runs.experiment import Experiment
 from fedgwc.runs.processes import Died, Job, in_processes
 from fedgwc.runs.progress import watcher
-from fedgwc.runs.spaces import Recipe, Tuned
-from fedgwc.runs.trial import (
+from fedgwc.tuning.spaces import Recipe, Tuned
+from fedgwc.tuning.trial import (
     BATCH,
     COMPLETE,
     FAILED,

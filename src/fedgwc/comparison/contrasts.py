@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedgwc.comparison.gains import NEW, OLD, Shares, shares
+from fedgwc.comparison.outcomes import Candidate, Row
+from fedgwc.comparison.scoring import PER_CLIENT, Scoring
 from fedgwc.core.errors import InputError
 from fedgwc.metrics.differences import Difference, bootstrap_interval, holm, paired_difference
-from fedgwc.runs.gains import NEW, OLD, Shares, shares
-from fedgwc.runs.outcomes import Candidate, Row
-from fedgwc.runs.scoring import PER_CLIENT, Scoring
 
 ALONE, GLOBAL = "alone", "fedavg"  # training without others, and one model for all
 LEVEL = 0.05

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedgwc.runs.comparison import Run, finds_clusters
-from fedgwc.runs.contrasts import Panel, contrast
-from fedgwc.runs.outcomes import Candidate, Outcome
-from fedgwc.runs.scoring import CURE, Choice, Scoring, choose
-from fedgwc.runs.sweep import Setting, choice_of, condition_of, setting_text
+from fedgwc.comparison.contrasts import Panel, contrast
+from fedgwc.comparison.outcomes import Candidate, Outcome
+from fedgwc.comparison.plan import Run, finds_clusters
+from fedgwc.comparison.scoring import CURE, Choice, Scoring, choose
+from fedgwc.comparison.settings import Setting, choice_of, condition_of, setting_text
 from fedgwc.runs.tables import Table
 
 

@@ -14,7 +14,7 @@ import optuna
 import pytest
 import torch
 
-import fedgwc.runs.trial as trial_module
+import fedgwc.tuning.trial as trial_module
 from fedgwc.algorithms import ALGORITHMS
 from fedgwc.core.assignments import flatten
 from fedgwc.core.errors import InputError
@@ -23,10 +23,10 @@ from fedgwc.data.sources.digits import digits
 from fedgwc.runs.experiment import load
 from fedgwc.runs.loop import Result, run
 from fedgwc.runs.progress import SILENT
-from fedgwc.runs.spaces import Recipe, tuned_methods
-from fedgwc.runs.trial import Reporter, TrialResult
-from fedgwc.runs.tuned import save_tuning, summary, tuned_settings
-from fedgwc.runs.tuning import Plan, Trial, best_trials, n_done, tune
+from fedgwc.tuning.search import Plan, Trial, best_trials, n_done, tune
+from fedgwc.tuning.spaces import Recipe, tuned_methods
+from fedgwc.tuning.trial import Reporter, TrialResult
+from fedgwc.tuning.tuned import save_tuning, summary, tuned_settings
 
 QUICK = ("rounds=2", "data.groups=[{clients=6}]", "model.hidden=[4]", "local.steps=1", "evaluate.every=1")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedgwc.comparison.contrasts import Panel
 from fedgwc.metrics.ranks import FEWEST_METHODS, FEWEST_SETS, average_ranks, critical_difference, friedman
-from fedgwc.runs.contrasts import Panel
 from fedgwc.runs.tables import Table
 
 

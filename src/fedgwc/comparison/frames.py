@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedgwc.comparison.outcomes import find_runs
 from fedgwc.core.assignments import flatten
 from fedgwc.core.errors import InputError
 from fedgwc.runs.folder import RunFolder
-from fedgwc.runs.outcomes import find_runs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedgwc.algorithms import ALGORITHMS
+from fedgwc.comparison.plan import plan_runs
 from fedgwc.data import Federation
-from fedgwc.runs.comparison import plan_runs
 from fedgwc.runs.folder import RunFolder
 from fedgwc.runs.loop import run
 from fedgwc.runs.simulated import SimulatedSite

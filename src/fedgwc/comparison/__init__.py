@@ -1,0 +1,1 @@
+"""Comparisons: methods, settings and seeds on one recipe, and what their differences show."""

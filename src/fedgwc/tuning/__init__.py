@@ -1,0 +1,1 @@
+"""Tuning: as many trials of settings for every method, on validation samples."""
