@@ -185,7 +185,14 @@ def test_a_division_is_news_for_one_round(name: str, history: Callable[[str], Hi
 def test_what_an_algorithm_needs_is_declared(name: str, history: Callable[[str], History]) -> None:
     algorithm, _ = history(name)
     assert isinstance(algorithm, SaysWhatItNeeds)
-    wanted = {"cfl": "updates", "fesem": "updates", "auto": "rewards", "fedgwc": "rewards", "fedgwc-release": "rewards"}
+    wanted = {
+        "cfl": "updates",
+        "evidence": "updates",
+        "fesem": "updates",
+        "auto": "rewards",
+        "fedgwc": "rewards",
+        "fedgwc-release": "rewards",
+    }
     assert algorithm.learns_from == wanted.get(name, "sums")
     assert isinstance(algorithm, Warns)
     assert bool(algorithm.warnings(24)) == (name == "given")  # which has no labels

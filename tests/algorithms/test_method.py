@@ -112,7 +112,7 @@ def test_groups_are_asked_only_where_others_answer_than_were_planned() -> None:
     plan = Plan(np.array([1, 3]), torch.zeros(2, 1), np.array([0, 1]))
     engine = Clients(np.zeros(5))
     updates = engine.train(plan.clients, plan.models, plan.which, 0)
-    planned = Round(plan, updates, np.ones(2), 0.1, Rng(0, 1))
+    planned = Round(plan, updates, np.ones(2), 0.1, Rng(0, 1), engine)
     assert planned.groups_of(lambda: pytest.fail("not asked")).tolist() == [0, 1]
     other = replace(planned, updates=replace(updates, clients=np.array([1, 4])))
     assert other.groups_of(lambda: np.array([0, 0, 1, 1, 2])).tolist() == [0, 2]

@@ -18,7 +18,7 @@ from fedgwc.runs.experiment import experiment, load, recipes
 from fedgwc.runs.loop import run
 from fedgwc.runs.scale import scaled_experiment
 
-PAPER = sorted(set(recipes()) - {"digits", "made"})
+PAPER = sorted(set(recipes()) - {"digits", "made", "silos"})
 DOMAINS = ("50-50-0", "50-0-50", "40-30-30")
 
 # Appendix E: rounds, local steps, learning rate, weight decay, eps, model, clients, clients a round

@@ -12,6 +12,7 @@ from fedgwc.algorithms.aggregate import Aggregator
 from fedgwc.algorithms.alone import Alone
 from fedgwc.algorithms.auto.algorithm import Auto
 from fedgwc.algorithms.cfl import CFL
+from fedgwc.algorithms.evidence.algorithm import Evidence
 from fedgwc.algorithms.fedavg import OneGroup
 from fedgwc.algorithms.fedgwc.algorithm import FedGWC
 from fedgwc.algorithms.fedgwc.splits import PaperSplit
@@ -72,6 +73,7 @@ ALGORITHMS: Table[Algorithm[Any]] = Table(
         "fedgwc": Method(PAPER),
         "fedgwc-release": Method(RELEASE),
         "auto": Auto(),
+        "evidence": Method(Evidence()),
     },
     check_algorithm,
 )
@@ -93,4 +95,5 @@ ABOUT: dict[str, str] = {
     "fedgwc": "FedGWC as its paper has it: divides clients, again and again, by how their losses interact.",
     "fedgwc-release": "FedGWC as its authors' released code has it.",
     "auto": "Our own default: groups clients whose losses behave alike, and finds how many groups there are.",
+    "evidence": "Groups clients whose updates point alike, if groups stand out and their models do better on validation samples.",
 }

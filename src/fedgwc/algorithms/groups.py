@@ -15,6 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from fedgwc.algorithms.aggregate import Server
+from fedgwc.core.layout import Layout
 from fedgwc.core.protocols import Arrays, Engine, LearnsFrom, Observation
 from fedgwc.core.sampling import cohort_size, sample
 from fedgwc.core.tensors import stack_rows
@@ -42,6 +43,7 @@ class Round:
     weights: Floats  # [n] what each counts by in the server's mean
     rate: float  # share of the clients that train
     rng: Rng
+    engine: Engine  # to ask clients more
 
     def groups_of(self, labels: Callable[[], Ids]) -> Ids:
         """Look up the group [n] of each answer.
@@ -69,6 +71,10 @@ class GroupState(ABC):
         None: its index.
         """
         return None
+
+    def with_layout(self, layout: Layout) -> Self:
+        """Take note of the model's layers."""
+        return self
 
     def copied(self) -> Self:
         """Copy the arrays that a round writes to."""

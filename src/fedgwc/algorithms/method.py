@@ -46,7 +46,7 @@ class Method(Generic[S]):
 
     def init(self, model: Tensor, n_clients: int, layout: Layout) -> MethodState[S]:
         models, groups = self.who.init(model, n_clients, self.rate)
-        return MethodState(tuple(map(Server, models)), groups)
+        return MethodState(tuple(map(Server, models)), groups.with_layout(layout))
 
     def round(self, state: MethodState[S], engine: Engine, rng: Rng) -> MethodState[S]:
         return self.advance(replace(state, groups=state.groups.copied()), engine, rng)
@@ -57,7 +57,7 @@ class Method(Generic[S]):
         if plan is None:
             return state
         updates = engine.train(plan.clients, plan.models, plan.which, rng.training, Work(round=rng.round))
-        round = Round(plan, updates, self.server.shares(updates).numpy(), self.rate, rng)
+        round = Round(plan, updates, self.server.shares(updates).numpy(), self.rate, rng, engine)
         groups, group, parents = self.who.regroup(state.groups, round)
         servers = self.server.steps(_heirs(state.servers, parents), updates, group)
         groups, parents = self.who.divide(groups, round, group)

@@ -130,7 +130,7 @@ def value_text(value: Any) -> str:
 def tables() -> Mapping[str, list[Setting]]:
     """List the settings by the mark of each table in the page."""
     shared = settings_of(ALGORITHMS["fedavg"])
-    algorithms = {name: settings_of(ALGORITHMS[name]) for name in ("given", "ifca", "fesem", "cfl", "fedgwc", "auto")}
+    algorithms = {name: settings_of(ALGORITHMS[name]) for name in ("given", "ifca", "fesem", "cfl", "evidence", "fedgwc", "auto")}
     models = {f"model {name}": settings_of(build, FROM_DATA) for name, build in MODELS.items()}
     every = {
         **{name: settings_of(table) for name, table in TABLES.items()},

@@ -1,0 +1,1 @@
+"""Groups by evidence: seen in updates, tested against one cloud, decided on validation samples."""
