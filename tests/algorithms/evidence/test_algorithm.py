@@ -52,6 +52,17 @@ def played(engine: Clients, n: int, rounds: int, rate: float = 1.0) -> tuple[Any
     return state, decisions
 
 
+@pytest.mark.parametrize(("apart", "groups"), [(0.15, 1), (0.2, 3)])
+def test_without_validation_samples_a_cut_waits_until_it_is_sure(apart: float, groups: int) -> None:
+    method, engine = Method(Evidence(), rate=1.0), WithoutValidation(points(np.arange(15) % 3, apart), reach=0.5)
+    state, waited = begin(method, torch.zeros(WIDTH, dtype=torch.float64), 15), 0
+    for number in range(1, 41):
+        state = method.round(state, engine, Rng(3, number))
+        waited += any(g.trial is not None for g in state.groups.groups)
+    assert waited
+    assert len(state.groups.groups) == groups
+
+
 @pytest.mark.parametrize("engine", [Noisy, WithoutValidation])
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 def test_three_groups_of_five(engine: type[Clients], rate: float) -> None:

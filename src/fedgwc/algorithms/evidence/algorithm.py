@@ -70,7 +70,7 @@ class Evidence(Groups[EvidenceState]):
         if not len(round.updates):
             return state, None
         state = self._learnt(state, round, group)
-        if any(g.trial is not None for g in state.groups):
+        if state.validates and any(g.trial is not None for g in state.groups):
             state = self._heard(state, round, group)
         state = self._looked(state, round)
         parents = np.arange(len(state.groups))
