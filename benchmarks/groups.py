@@ -131,7 +131,7 @@ def silos_of(n: int, groups: int, kind: str, given: dict[str, Any], seed: int) -
 
 def recipe(name: str, rate: float, rounds: int, *sets: str, liars: int = 0) -> Case:
     def build(seed: int) -> tuple[Any, Ids]:
-        job = load(name, [f"seed={seed}", "data.newcomers=0.0", *sets])
+        job = load(name, [f"seed={seed}", "data.newcomers=0.0", "data.validation=0.2", *sets])
         federation = job.federation()
         engine: Any = job.simulator(federation)
         if liars:
