@@ -32,10 +32,9 @@ class Cost:
     label: str
 
 
-COSTS = {
+COSTS = {  # without seconds: of runs beside each other in processes, the first pays for starting them
     "client_updates": Cost(("client_updates",), "by clients trained", "clients trained, in all rounds"),
     "gradient_steps": Cost(("gradient_steps",), "by local steps", "local steps of all clients"),
-    "seconds": Cost(("seconds",), "by time", "seconds of rounds and evaluations"),
     "bytes": Cost(("bytes_down", "bytes_up"), "by what was sent", "{unit} sent, both ways"),
 }
 PREFERRED = dict(zip(("fedavg", "auto", "ifca", "fesem", "alone", "fedgwc", "cfl", "fedgwc-release"), LIGHT, strict=True))
