@@ -104,7 +104,7 @@ def _torn_write(size: int) -> Iterator[None]:
 
 # Where each algorithm decides on groups; for one without groups, where it takes the mean.
 GROUPING = {
-    "ifca": "fedgwc.algorithms.ifca.best_models",
+    "ifca": "fedgwc.algorithms.ifca.losses_of",
     "fesem": "fedgwc.algorithms.fesem.e_step",
     "cfl": "fedgwc.algorithms.cfl.CFL.cut",
     "auto": "fedgwc.algorithms.auto.proposals.best_cut",
