@@ -87,6 +87,7 @@ class Experiment:
                 name = self.tables["data"]["name"]
                 have = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'}: choose one by data.name"
                 raise InputError(f"data set {name} has no setting {key!r}, {have}")
+        check_keys(settings, [*inspect.signature(build).parameters, *SPLITS], "data")
         splits = self.splits if newcomers else replace(self.splits, newcomers=0.0)
         return hold_out(call(build, settings, "data", seed=seed), splits, seed)
 
