@@ -126,11 +126,11 @@ def scores(engine: Simulator, federation: Federation, models: Tensor) -> dict[st
     clients = np.arange(federation.n_clients)
     test, validation = engine.evaluate(clients, models, clients), engine.evaluate(clients, models, clients, "validation")
     return {
-        "accuracy": float(np.nanmean(accuracy(test))),
-        "balanced_accuracy": float(np.nanmean(balanced_accuracy(test))),
-        "accuracy_p10": float(np.nanpercentile(accuracy(test), 10)),
-        "validation_accuracy": float(np.nanmean(accuracy(validation))),
-        "validation_loss": float(np.nanmean(validation.loss)),
+        "accuracy": round(float(np.nanmean(accuracy(test))), 6),
+        "balanced_accuracy": round(float(np.nanmean(balanced_accuracy(test))), 6),
+        "accuracy_p10": round(float(np.nanpercentile(accuracy(test), 10)), 6),
+        "validation_accuracy": round(float(np.nanmean(accuracy(validation))), 6),
+        "validation_loss": round(float(np.nanmean(validation.loss)), 6),
     }
 
 

@@ -109,7 +109,7 @@ class IFCA(Groups[IFCAState]):
         return replace(state, chosen=chosen), groups[round.updates.clients], None
 
     def divide(self, state: IFCAState, round: Round, group: Ids) -> tuple[IFCAState, Parents]:
-        """Count a round of a trial, and after its last one keep the better of two starts."""
+        """Count a trial's round; after the last keep the better start."""
         answered = np.isin(round.plan.clients, round.updates.clients)
         if round.plan.losses is None or not self._trying(state) or not answered.any():
             return state, None

@@ -1,4 +1,4 @@
-"""What a comparison reads of a run's folder."""
+"""Outcomes of runs, read from their folders for a comparison."""
 
 from __future__ import annotations
 

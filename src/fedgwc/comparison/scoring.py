@@ -35,7 +35,7 @@ CURE = "set data.validation=0.2, a share of each client's training samples"
 
 @dataclass(frozen=True)
 class Scoring:
-    """How a run becomes one number."""
+    """Scores: a run reduced to one number."""
 
     metric: str = "accuracy"
     when: str = "last"

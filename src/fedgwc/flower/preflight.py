@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from fedgwc.algorithms.alone import Alone
 from fedgwc.algorithms.method import Method
 from fedgwc.core.errors import InputError, NotHere
 from fedgwc.core.layout import Layout
-from fedgwc.core.protocols import Algorithm, StartsFromSeveral
+from fedgwc.core.protocols import Algorithm, SamplesClients, StartsFromSeveral
 from fedgwc.core.sampling import cohort_size
 from fedgwc.core.settings import arguments, call, convert, lookup
 from fedgwc.data.federation import Federation
@@ -29,14 +29,6 @@ from fedgwc.runs.experiment import Experiment
 
 OWN_DATA = "/path/to/data.npz"  # a node's operator replaces it
 log = logging.getLogger("fedgwc")
-
-
-@runtime_checkable
-class SamplesClients(Protocol):
-    """An algorithm that trains a share of the clients in a round."""
-
-    @property
-    def rate(self) -> float: ...
 
 
 def describe_data(job: Experiment) -> DataDescription | None:

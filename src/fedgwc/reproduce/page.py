@@ -82,7 +82,7 @@ def number_of(row: Row, metric: str) -> Number:
 
 
 def numbers(found: dict[str, list[Line]]) -> dict[Number, tuple[Line, list[str]]]:
-    """List each number that the paper prints once, with the line that stands for it and the tables that print it.
+    """List each printed number once, with its line and its tables.
 
     That is the first line that was run, the paper's text before its release; a rule of our own never stands for the paper's.
     """

@@ -23,7 +23,9 @@ def _tables() -> dict[str, dict[str, Any]]:
 
 @cache
 def published(recipe: str, preset: str) -> Mapping[str, Any]:
-    """Return the settings that the paper states for a recipe and a preset, by their full names."""
+    """Return the settings that the paper states for a recipe.
+
+    And for a preset, by their full names."""
     tables = _tables()
     stated: dict[str, Any] = {}
     name: str | None = recipe

@@ -69,7 +69,9 @@ def verdict(paper: Value, ours: Sequence[float | None], effort: Effort, point: f
 
 
 def half_width(values: Sequence[float], others: float = 0.0) -> float:
-    """Return half the 95 % t interval of a mean over seeds, 0 where there is none.
+    """Return half the 95 % t interval of a mean over seeds.
+
+    0 where there is none.
 
     `others` is the deviation that the paper prints, of as many seeds as we ask for: then it is that of the difference.
     """

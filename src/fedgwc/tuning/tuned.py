@@ -60,7 +60,10 @@ def recipe_tables(best: Mapping[str, Trial]) -> str:
 
 
 def tuned_settings(folder: Path) -> list[str]:
-    """Read the best settings of a tuning as `KEY=VALUE`, which concern the method of their name only."""
+    """Read the best settings of a tuning as `KEY=VALUE`.
+
+    Each concerns the method of its name only.
+    """
     path = folder / TUNED
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -20,7 +20,9 @@ FEW = 150  # clients up to which each has a bar of its own; of more, the bars ar
 
 
 def sorted_gains(gains: Sequence[Gains]) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return gain, low and high [n] in per cent and adjusted p [n], of all seeds, from the largest loss on."""
+    """Sort all seeds' gains, with bounds and adjusted p.
+
+    Gain, low and high [n] in per cent and p [n], from the largest loss on."""
     gain, low, high, p = (np.concatenate([getattr(g, name) for g in gains]) for name in ("gain", "low", "high", "p"))
     order = np.lexsort((high, low, gain))
     return 100 * gain[order], 100 * low[order], 100 * high[order], p[order]
